@@ -1,0 +1,11 @@
+# Third-party libraries; each is used in one folder only (scripts/checksrc watches it).
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+pkg_check_modules(microhttpd REQUIRED IMPORTED_TARGET libmicrohttpd>=0.9.75)
+pkg_check_modules(curl REQUIRED IMPORTED_TARGET libcurl>=7.88)
+pkg_check_modules(websockets REQUIRED IMPORTED_TARGET libwebsockets>=4.1)
+pkg_check_modules(cjson REQUIRED IMPORTED_TARGET libcjson>=1.7.15)
+pkg_check_modules(sqlite3 REQUIRED IMPORTED_TARGET sqlite3>=3.40)
+pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium>=1.0.18)
+pkg_check_modules(yaml REQUIRED IMPORTED_TARGET yaml-0.1)
+pkg_check_modules(check REQUIRED IMPORTED_TARGET check)
