@@ -1,0 +1,40 @@
+#pragma once
+
+#include <stddef.h>
+
+/* Every maximum that bounds memory a client or peer can make us use. Bytes unless named otherwise.
+ */
+#define KIB ((size_t)1024)
+#define MIB (1024 * KIB)
+
+#define CAP_JSON_BODY (12 * MIB)    /* a JSON request body: a CAP_JSON_FILE as base64 fits */
+#define CAP_JSON_DEPTH 32           /* nesting levels of a request */
+#define CAP_JSON_VALUES (256 * KIB) /* values (each takes some 80 bytes) of a request, counted */
+#define CAP_PEER_DEPTH 256          /* nesting levels from a substrate's API */
+#define CAP_PEER_VALUES (4 * MIB)   /* values from a substrate's API, counted */
+#define CAP_JSON_STDIN (1 * MIB)    /* stdin inside JSON, decoded */
+#define CAP_JSON_OUTPUT (8 * MIB)   /* output of one stream inside JSON */
+#define CAP_JSON_FILE (8 * MIB)     /* a file inside JSON */
+#define CAP_REPLY (48 * MIB)        /* a whole JSON reply */
+#define CAP_K8S_BODY (64 * MIB)     /* one reply of the API server, one list page */
+#define CAP_WATCH_LINE (4 * MIB)    /* one watch event */
+#define CAP_ARGV_BYTES (2 * MIB)    /* argv and env of one exec together */
+#define CAP_ARG 131071 /* one argv element or NAME=value, the kernel's MAX_ARG_STRLEN - 1 */
+#define CAP_ARGS 65536 /* argv elements */
+#define CAP_ENV 1024   /* environment entries */
+#define CAP_LABELS 64
+#define CAP_SECRETS 256       /* values to scrub, per sandbox */
+#define CAP_SECRET (64 * KIB) /* one of them */
+#define CAP_PATH 4096
+#define CAP_STATE_BLOB (256 * KIB) /* the sealed blob that the agent keeps */
+#define CAP_TREE (64 * MIB)        /* a tree listing as sent by the agent */
+#define CAP_LIST_LIMIT 500         /* items on one page */
+#define CAP_WINDOW_MIN (32 * KIB)  /* flow-control window of one stream at the start */
+#define CAP_WINDOW_MAX (1 * MIB)
+#define CAP_WINDOWS (64 * MIB)    /* all such windows of the server beyond their start */
+#define CAP_HANDSHAKES 32         /* agents being attached to at once */
+#define CAP_SEND_QUEUE (32 * MIB) /* control frames waiting for one agent to read */
+#define CAP_EXEC_IDS 65536        /* executions that one agent may name in its hello */
+#define CAP_EXEC_PENDING                                                                           \
+    (256 * MIB)              /* argv, env and stdin of all execs, not yet taken by an agent */
+#define CAP_SMALL (64 * KIB) /* a header block, a URL, an error body */
