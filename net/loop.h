@@ -1,0 +1,29 @@
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+/* The I/O thread: one libwebsockets service loop that runs every agent stream. All callbacks of
+ * streams and timers run on it; only loop_post() may be called from elsewhere. Callbacks never
+ * block on the network. */
+struct loop;
+
+struct loop *loop_new(struct err *err) must_check; /* starts the thread */
+void loop_stop(struct loop *loop); /* runs posted tasks, closes what is open, joins, frees */
+
+/* Runs FN(ARG) on the loop thread soon, in the order posted. Thread-safe. */
+void loop_post(struct loop *loop, void (*fn)(void *arg), void *arg);
+bool loop_is_current(const struct loop *loop);
+
+/* A one-shot timer, embedded in its owner; loop thread only. Zero-initialise once. */
+struct timer {
+    void (*fire)(struct timer *timer);
+    int64_t due_ms; /* clock_now_ms; the loop's own */
+    struct timer *next, *prev;
+    struct loop *loop;
+};
+void timer_start(struct loop *loop, struct timer *timer, int64_t after_ms); /* restarts */
+void timer_stop(struct timer *timer); /* no-op when not running */
