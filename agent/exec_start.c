@@ -1,0 +1,271 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/descriptors.h"
+#include "agent/environment.h"
+#include "agent/exec.h"
+
+#define GRACE_DEFAULT_MS 2000
+#define TIME_MAX_MS (INT64_C(1) << 53)
+#define LINGERING_MAX 1024
+
+/* --- the supervisor's socket ---------------------------------------------------------------------
+ */
+
+void exec_order(struct exec *exec, int signal, int64_t grace_ms)
+{
+    struct supervisor_order order = {.signal = signal, .grace_ms = grace_ms};
+    if (exec->control.fd >= 0)
+        (void)send(exec->control.fd, &order, sizeof(order), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static void main_ended(struct exec *exec)
+{
+    struct agent *agent = exec->agent;
+    exec->exited = true;
+    agent->running--;
+    input_close(agent, &exec->in);
+    output_main_ended(&exec->out[0]);
+    output_main_ended(&exec->out[1]);
+    exec_wake(exec);
+}
+
+/* The supervisor ends after its whole tree; earlier only if someone has killed it. */
+static void supervisor_gone(struct exec *exec)
+{
+    struct agent *agent = exec->agent;
+    loop_close(&agent->loop, &exec->control);
+    if (!exec->exited) {
+        exec_lost(exec, "the process that looked after it was killed");
+        main_ended(exec); /* its tree ends when the reaper gets to it: exec_supervisor_reaped() */
+    }
+    exec_release(exec);
+}
+
+static bool clear_supervisor(struct exec *exec, pid_t pid)
+{
+    while (exec != NULL && exec->supervisor != pid)
+        exec = exec->next;
+    if (exec != NULL)
+        exec->supervisor = 0;
+    return exec != NULL;
+}
+
+bool exec_supervisor_reaped(struct agent *agent, pid_t pid)
+{
+    return clear_supervisor(agent->execs, pid) || clear_supervisor(agent->lingering, pid);
+}
+
+static void on_report(struct watch *watch, uint32_t events)
+{
+    (void)events;
+    struct exec *exec = (struct exec *)(void *)((char *)watch - offsetof(struct exec, control));
+    struct supervisor_report report;
+    ssize_t count = packet_receive(watch->fd, &report, sizeof(report));
+    if (count < 0 && errno == EAGAIN)
+        return;
+    if (count != (ssize_t)sizeof(report)) {
+        supervisor_gone(exec);
+        return;
+    }
+    if (report.kind == REPORT_STARTED) {
+        exec->started = true;
+        exec->pid = report.pid;
+        exec_wake(exec);
+    } else if (!exec->exited && report.kind == REPORT_FAILED) {
+        exec_failed(exec, &report);
+        main_ended(exec);
+    } else if (!exec->exited) {
+        exec_exited(exec, &report);
+        main_ended(exec);
+    }
+}
+
+/* --- the pipes
+ * ------------------------------------------------------------------------------------ */
+
+struct ends {
+    int parent[4], child[4]; /* 0, 1, 2 and the control socket */
+};
+
+static void close_all(int fds[4])
+{
+    for (int i = 0; i < 4; i++) {
+        if (fds[i] >= 0)
+            close(fds[i]);
+        fds[i] = -1;
+    }
+}
+
+static int open_pipe(struct ends *ends, int index)
+{
+    int pair[2];
+    bool input = index == 0;
+    if (pipe2(pair, O_CLOEXEC) < 0)
+        return -1;
+    ends->parent[index] = pair[input];
+    ends->child[index] = pair[!input];
+    return fcntl(ends->parent[index], F_SETFL, O_NONBLOCK);
+}
+
+static int open_ends(const struct agent *agent, struct ends *ends, bool input)
+{
+    int pair[2];
+    *ends = (struct ends){.parent = {-1, -1, -1, -1}, .child = {-1, -1, -1, -1}};
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return -1;
+    ends->parent[3] = pair[0];
+    ends->child[3] = pair[1];
+    if (!input)
+        ends->child[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (ends->child[0] < 0 && open_pipe(ends, 0) < 0)
+        return -1;
+    if (!input && ends->parent[0] >= 0) { /* an image without /dev/null: a pipe at its end */
+        close(ends->parent[0]);
+        ends->parent[0] = -1;
+    }
+    if (open_pipe(ends, 1) < 0 || open_pipe(ends, 2) < 0)
+        return -1;
+    if (agent_is_crowded(agent, ends->child[2])) {
+        errno = EMFILE;
+        return -1;
+    }
+    return 0;
+}
+
+/* --- the start
+ * ------------------------------------------------------------------------------------ */
+
+struct request {
+    struct exec_spec spec;
+    char workdir[PATH_MAX];
+    char **args, **environment;
+    bool input;
+};
+
+static int64_t duration(const struct message *message, uint16_t tag, int64_t missing)
+{
+    uint64_t value = message_u64(message, tag, (uint64_t)missing);
+    return value < TIME_MAX_MS ? (int64_t)value : TIME_MAX_MS;
+}
+
+static const char *read_request(const struct message *message, struct request *request)
+{
+    size_t count = 0;
+    *request = (struct request){
+        .spec.timeout_ms = duration(message, TAG_TIMEOUT_MS, 0),
+        .spec.grace_ms = duration(message, TAG_GRACE_MS, GRACE_DEFAULT_MS),
+        .input = message_u64(message, TAG_STDIN, 0) != 0,
+    };
+    if (message_text(message, TAG_WORKDIR, request->workdir, sizeof(request->workdir)) < 0)
+        return "invalid_field";
+    request->args = message_texts(message, TAG_ARG, &count);
+    if (request->args == NULL)
+        return errno == EINVAL ? "invalid_field" : "busy";
+    if (count == 0)
+        return "invalid_field";
+    request->environment = message_texts(message, TAG_ENV, &count);
+    if (request->environment == NULL)
+        return errno == EINVAL ? "invalid_field" : "busy";
+    if (!environment_well_formed(request->environment))
+        return "invalid_field";
+    request->spec.args = request->args;
+    request->spec.environment = request->environment;
+    request->spec.workdir = request->workdir;
+    return NULL;
+}
+
+static void open_exec(struct exec *exec, struct ends *ends, const struct message *message)
+{
+    struct agent *agent = exec->agent;
+    exec->control = (struct watch){.fd = ends->parent[3], .ready = on_report};
+    (void)loop_watch(&agent->loop, &exec->control, EPOLLIN);
+    input_open(&exec->in, ends->parent[0]);
+    exec->in.total = message_u64(message, TAG_STDIN_TOTAL, UINT64_MAX);
+    if (exec->in.total == 0)
+        input_close(agent, &exec->in);
+    output_open(&exec->out[0], ends->parent[1]);
+    output_open(&exec->out[1], ends->parent[2]);
+}
+
+static void run(struct exec *exec, struct request *request, const struct message *message)
+{
+    struct agent *agent = exec->agent;
+    struct ends ends;
+    int errnum = 0;
+    agent->running++;
+    if (open_ends(agent, &ends, request->input) < 0) {
+        errnum = errno;
+    } else {
+        for (int i = 0; i < 3; i++)
+            request->spec.standard[i] = ends.child[i];
+        request->spec.control = ends.child[3];
+        exec->supervisor = agent_fork_for_command(agent);
+        if (exec->supervisor == 0)
+            supervisor_run(agent, &request->spec);
+        errnum = exec->supervisor < 0 ? errno : 0;
+    }
+    close_all(ends.child);
+    if (errnum == 0) {
+        open_exec(exec, &ends, message);
+        return;
+    }
+    close_all(ends.parent);
+    exec->supervisor = 0;
+    struct supervisor_report report = {.stage = SPAWN_FORK, .errnum = errnum};
+    exec_failed(exec, &report);
+    main_ended(exec);
+}
+
+static struct exec *new_exec(struct agent *agent, const char *id, const struct message *message)
+{
+    struct exec *exec = calloc(1, sizeof(*exec));
+    if (exec == NULL)
+        return NULL;
+    exec->agent = agent;
+    (void)snprintf(exec->id, sizeof(exec->id), "%s", id);
+    exec->keep = message_u64(message, TAG_KEEP, 0) != 0;
+    exec->grace_ms = duration(message, TAG_GRACE_MS, GRACE_DEFAULT_MS);
+    exec->exit_code = -1;
+    exec->control.fd = exec->in.watch.fd = -1;
+    for (uint8_t i = 0; i < 2; i++) {
+        exec->out[i].exec = exec;
+        exec->out[i].id = (uint8_t)(i + 1);
+        exec->out[i].watch.fd = -1;
+    }
+    exec->oom_readable = cgroup_oom_kills(&agent->cgroup, &exec->oom_before);
+    exec->alone = agent->running == 0;
+    for (struct exec *other = agent->execs; other != NULL; other = other->next)
+        other->alone = other->alone && other->exited;
+    exec->next = agent->execs;
+    agent->execs = exec;
+    agent->exec_count++;
+    return exec;
+}
+
+struct exec *exec_start(struct agent *agent, const char *id, const struct message *message,
+                        const char **ret_problem)
+{
+    struct request request;
+    struct exec *exec = NULL;
+    const char *problem = read_request(message, &request);
+    if (problem == NULL &&
+        (agent->exec_count >= PROTO_EXECS || agent->lingering_count >= LINGERING_MAX))
+        problem = "busy";
+    if (problem == NULL)
+        exec = new_exec(agent, id, message);
+    if (exec != NULL)
+        run(exec, &request, message);
+    else
+        *ret_problem = problem != NULL ? problem : "busy";
+    free(request.args);
+    free(request.environment);
+    return exec;
+}

@@ -1,0 +1,42 @@
+#pragma once
+
+/* What a FRAME_OPEN asks for, its fields, and what comes back; included by agent/proto.h. "*" is a
+ * field that may be there several times, "?" one that may be missing without a default. */
+enum proto_op {
+    /* EXEC_ID, ARG*, ENV*, WORKDIR, TIMEOUT_MS (0 none), GRACE_MS (TERM to KILL), STDIN (1: stream
+     * 0 feeds it, else /dev/null), STDIN_TOTAL?, KEEP (1: lives on without a server), JOIN (1: only
+     * if it is there, else RESULT not_found), OFFSET_OUT, OFFSET_ERR (resume from here). An EXEC_ID
+     * that is there is joined. STARTED: PID, JOINED, STDIN_DONE (stored input bytes, stream 0 goes
+     * on there), OFFSET_OUT and OFFSET_ERR (where the streams go on: as asked, or later when bytes
+     * are gone); the first windows count from these three. RESULT: EXIT_CODE or SIGNAL (as the
+     * kernel says, also when TIMED_OUT), TIMED_OUT, OOM (0 no, 1 yes, 2 unknown), WALL_US, CPU_US,
+     * MAX_RSS, TOTAL_OUT, TOTAL_ERR; ERROR command_not_found / not_executable (with EXIT_CODE 127 /
+     * 126), workdir_not_found, timeout, exec_failed. END of streams 1 and 2 comes before RESULT. */
+    OP_EXEC = 1,
+    /* PATH, OFFSET, LENGTH (absent: to the end). STARTED: the ENTRY's fields and ETAG. Then stream
+     * 1, END, RESULT. ERROR file_not_found, is_directory, not_regular, permission_denied,
+     * link_loop… */
+    OP_READ = 2,
+    /* PATH, MODE?, SIZE? (what will come), IF_MATCH?, IF_NONE_MATCH (1: must not exist). Stream 0,
+     * END. RESULT: ETAG, SIZE, MODE, CREATED. */
+    OP_WRITE = 3,
+    OP_STAT = 4,   /* PATH → RESULT: the entry's fields, ETAG. Follows symlinks */
+    OP_REMOVE = 5, /* PATH, RECURSIVE → RESULT. */
+    /* PATH, DEPTH (0: no limit), FILES_ONLY (regular files, no .git at any depth). Stream 1
+     * carries, per entry, u32 length and fields PATH (relative to PATH; the file itself: ""), TYPE,
+     * SIZE, MODE, MTIME_MS, LINK?. RESULT: ROOT (resolved absolute path). */
+    OP_TREE = 6,
+    OP_MOVE = 7, /* PATH, TO, OVERWRITE → RESULT: ETAG. Makes parents; else already_exists */
+    OP_MODE = 8, /* PATH, MODE, IF_MATCH? → RESULT: ETAG */
+    /* PATH, OLD, NEW, COUNT (expected, 0: any ≥ 1), IF_MATCH? → RESULT: ETAG, COUNT; or conflict
+     * with COUNT, how often OLD is there. The file is at most 64 MiB (too_large). */
+    OP_REPLACE = 9,
+    OP_MKDIR = 10, /* PATH, MODE? → RESULT: CREATED */
+    /* PORT, TIMEOUT_MS, FORWARD → RESULT: READY. Waits until something listens on PORT; if only on
+     * loopback and FORWARD, listens on the other addresses and forwards (RESULT: FORWARD 1) until
+     * PORT_CLOSE or another PORT_WAIT for it. READY 0: the time is over. CANCEL ends the wait. */
+    OP_PORT_WAIT = 11,
+    OP_PORT_CLOSE = 12, /* PORT: ends the forwarding → RESULT */
+    OP_USAGE = 13, /* RESULT: MEMORY, CPU_US, PIDS, OOM_KILLS of the sandbox's cgroup, DISK of the
+                      workdir */
+};

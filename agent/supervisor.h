@@ -1,0 +1,48 @@
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct agent;
+
+/* One process per exec, between PID 1 and the command: starts it, adopts what it leaves behind,
+ * ends the whole tree when it must. Lives until nothing of the tree is left, or PID 1 closes the
+ * control socket. */
+struct exec_spec {
+    char *const *args;
+    char *const *environment; /* the exec's own; may be NULL */
+    const char *workdir;      /* "": the sandbox's */
+    int64_t timeout_ms;       /* 0: none */
+    int64_t grace_ms;         /* between TERM and KILL at the timeout */
+    int standard[3];          /* what becomes 0, 1 and 2 of the command */
+    int control;              /* a packet socket to PID 1 */
+};
+
+enum supervisor_report_kind {
+    REPORT_STARTED = 1, /* pid */
+    REPORT_FAILED,      /* the command was not started: stage, errnum */
+    REPORT_EXITED,      /* status and what follows */
+};
+
+enum spawn_stage { SPAWN_FORK = 1, SPAWN_SETUP, SPAWN_WORKDIR, SPAWN_EXEC };
+
+struct supervisor_report {
+    enum supervisor_report_kind kind;
+    pid_t pid;
+    enum spawn_stage stage;
+    int errnum;
+    bool interpreter; /* the program is there; what it names as its interpreter is not */
+    int status;       /* as of wait4 */
+    bool timed_out;
+    bool tree_killed;
+    uint64_t wall_us, cpu_us, max_rss;
+};
+
+struct supervisor_order {
+    int signal;       /* > 0: to the process group of the main process */
+    int64_t grace_ms; /* else: TERM to all, and after this KILL */
+};
+
+/* Runs in the forked process. */
+_Noreturn void supervisor_run(struct agent *agent, const struct exec_spec *spec);
