@@ -1,0 +1,5 @@
+foreach(test store store_list store_records store_open store_faults)
+    podsandbox_unit_test(${test} USES podsandbox_store)
+    target_sources(test_${test} PRIVATE temp_dir.c store_rows.c)
+endforeach()
+target_sources(test_store_faults PRIVATE fault_vfs.c)
