@@ -1,0 +1,102 @@
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/event.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/pipe.h"
+#include "base/text.h"
+
+/* One command in a sandbox, as a resource with a number and a journal. It outlives its client, the
+ * stream, and the server: what the agent has not been told COMMIT for is there still. Reference-
+ * counted; thread-safe. */
+struct exec;
+struct sandbox;
+
+enum exec_stdin {
+    EXEC_STDIN_NONE,  /* /dev/null */
+    EXEC_STDIN_BYTES, /* given with the request */
+    EXEC_STDIN_PIPE,  /* comes by PUT …/stdin */
+};
+
+struct exec_spec {
+    struct text_list cmd;
+    struct text_map env;
+    char *workdir; /* NULL: the sandbox's */
+    int64_t timeout_ms;
+    int64_t max_output; /* bytes of a stream in a reply */
+    enum exec_stdin stdin_kind;
+    struct buf stdin_bytes;
+    bool keep;                   /* on_disconnect: keep */
+    int64_t disconnect_grace_ms; /* 10 s */
+    bool service; /* a preview's command: no timeout, not counted, kept, hidden from nothing */
+};
+void exec_spec_done(struct exec_spec *spec);
+
+/* Takes what SPEC holds (empties it), also on failure. The record is stored before the agent hears
+ * of it. ERR_GONE, ERR_NOT_READY, ERR_BUSY (too many), ERR_ARGUMENT_TOO_LONG. KEY (may be NULL) is
+ * the claimed idempotency key's holder: its number is filled by the caller. */
+int exec_start(struct sandbox *sandbox, struct exec_spec *spec, struct exec **ret_exec,
+               struct err *err) must_check;
+struct exec *exec_ref(struct exec *exec);
+void exec_unref(struct exec *exec);
+
+int64_t exec_number(const struct exec *exec);
+struct event *exec_changed(struct exec *exec);
+/* Whoever waits is to be answered: the result is known, or the agent has been out of reach for 30 s
+ * (then the record says stream_lost, and the true result may still come). */
+bool exec_done(struct exec *exec);
+bool exec_ended(struct exec *exec); /* the result is known, for good */
+/* Workdir missing and the like, where the answer is a problem and not a result. False: none. */
+bool exec_problem(struct exec *exec, struct err *ret_err);
+
+/* Whoever waits for the result says so; when the last waiter leaves, the disconnect grace runs. */
+void exec_join(struct exec *exec);
+void exec_leave(struct exec *exec);
+
+/* Feeds a EXEC_STDIN_PIPE exec (takes its own reference of PIPE); once. ERR_CONFLICT when it takes
+ * none (any more). `exec_changed` fires when exec_stdin_done: all was taken, or the exec ended. A
+ * pipe that fails kills the exec: half of an input must not look like all of it. */
+int exec_feed(struct exec *exec, struct pipe *pipe, struct err *err) must_check;
+bool exec_stdin_done(struct exec *exec);
+
+/* TERM, then KILL after GRACE_MS, to the whole tree; the result follows by itself. */
+void exec_kill(struct exec *exec, int64_t grace_ms);
+
+/* --- by number, running or not ------------------------------------------------------------------
+ */
+/* The one in memory, or NULL when it has been stored and left memory. */
+struct exec *exec_find(struct sandbox *sandbox, int64_t number);
+/* Members of the record (id, state, cmd, workdir, times…) and, when WITH_OUTPUT, of stdout and
+ * stderr up to their max_output, scrubbed. From the store when it is no longer in memory; UID names
+ * the sandbox, also a gone one. */
+struct sandboxes;
+int exec_json(struct sandboxes *all, const char *uid, int64_t number, bool with_output,
+              struct json **ret_json, struct err *err) must_check;
+/* The same of one that the caller holds: cheaper, and true also while the store fails. */
+int exec_record(struct exec *exec, bool with_output, struct json **ret_json,
+                struct err *err) must_check;
+int exec_list_json(struct sandboxes *all, const char *uid, int64_t before, size_t limit,
+                   struct json **ret_page, struct err *err) must_check;
+/* Raw output of stream 1 or 2 from OFFSET, at most LEN, masked; RET_TOTAL: received so far. Looks
+ * beyond both ends, so that a secret across them is masked too. */
+int exec_output(struct sandboxes *all, const char *uid, int64_t number, int stream, uint64_t offset,
+                size_t len, struct buf *out, uint64_t *ret_total, size_t *ret_scrubbed,
+                struct err *err) must_check;
+/* The same as a stream of pieces into PIPE, up to what was received when it began, or to where the
+ * middle was dropped. RET_SCRUBBED counts the first 64 KiB. */
+struct exec_range {
+    int stream;
+    uint64_t offset;
+    int64_t length; /* -1: to the end */
+};
+int exec_output_pipe(struct sandboxes *all, const char *uid, int64_t number,
+                     const struct exec_range *range, struct pipe *pipe, uint64_t *ret_total,
+                     size_t *ret_scrubbed, struct err *err) must_check;
+/* Removes the journals of a sandbox whose tombstone was forgotten. */
+void execs_forget(struct sandboxes *all, const char *uid);

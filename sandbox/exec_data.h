@@ -1,0 +1,79 @@
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "sandbox/exec.h"
+#include "sandbox/feed.h"
+#include "sandbox/journal.h"
+#include "sandbox/ranges.h"
+#include "sandbox/sandbox.h"
+
+/* The data of an exec, for exec*.c. What these files do for each other is in exec_parts.h. */
+
+#define EXEC_LOST_MS 30000      /* without a stream: waiting clients get an answer */
+#define EXEC_RETRY_MS 5000      /* after an error of the journal or the store */
+#define EXEC_KILL_GRACE_MS 2000 /* from TERM to KILL */
+#define EXEC_ADOPTED_GRACE_MS 60000
+#define EXEC_NUMBER_MAX ((uint64_t)1 << 52)
+
+/* What came out of stdout or stderr. The journal holds what was received without the bytes that the
+ * agent had lost before (`lost`), so its offsets are lower than the stream's by what is lost below.
+ */
+struct exec_stream {
+    struct journal *journal; /* NULL: no byte yet, or not opened yet */
+    struct ranges lost;      /* offsets of the stream */
+    struct ranges masks;     /* offsets of the journal: a secret stood here */
+    bool fresh;              /* no file of this exec can be there yet */
+    int64_t changed_ms;      /* clock_now_ms of the last byte */
+};
+
+struct exec_facts {
+    bool has_exit, timed_out, problem;
+    int64_t exit_code;
+    int signal; /* 0: none */
+    int oom;    /* 0 no, 1 yes, else unknown */
+    bool has_usage;
+    int64_t wall_us, cpu_us, max_rss;
+    enum err_code error; /* ERR_NONE: none */
+    char *message;
+};
+
+struct exec {
+    atomic_uint refs;
+    struct sandbox *sandbox;
+    int64_t number;
+    struct event changed;
+    /* set once */
+    struct json *spec; /* as shown */
+    bool keep, service;
+    int64_t max_output, grace_ms, created;
+    enum exec_stdin stdin_kind;
+    bool stored_only; /* its record is in the store; it is here for COMMIT alone */
+
+    pthread_mutex_t lock; /* the next ones */
+    bool lost, stdin_taken, fed;
+    bool counted;             /* in sandbox->running_execs; under all->lock */
+    uint64_t totals[2];       /* bytes of stdout and stderr, once `facts` stands */
+    struct exec_facts *facts; /* NULL while running; then they stand */
+    int64_t ended;
+    size_t waiters;
+    struct exec_stream streams[2];
+
+    /* loop thread */
+    struct channel channel;
+    struct buf open;   /* the OPEN message until the agent has answered it */
+    size_t pending;    /* counted in all->pending_bytes */
+    struct feed *feed; /* NULL: no input */
+    struct timer grace_timer, retry_timer;
+    bool sent, started;      /* OPEN went out; was answered */
+    bool may_feed;           /* on this stream: it is known where the input goes on */
+    bool owed;               /* the agent keeps it until COMMIT */
+    bool forget;             /* the result is stored: it is only joined to say COMMIT */
+    bool unsaved;            /* the store did not take the result yet */
+    int64_t kill_grace_ms;   /* -1: no kill wanted */
+    const char *kill_reason; /* NULL: none, or a caller's wish */
+
+    struct exec *next, *prev; /* in sandbox->execs, under all->lock */
+    bool listed;
+};

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "sandbox/exec.h"
+#include "sandbox/sandbox.h"
+
+/* Finding executions by the sandbox's uid, in memory or in the store. */
+
+struct sandbox *sandboxes_lookup_uid(struct sandboxes *all,
+                                     const char *uid); /* referenced, or NULL */
+struct exec *exec_lookup(struct sandboxes *all, const char *uid, int64_t number); /* likewise */
+/* The facts of a stored row; NULL while it runs. The caller frees it. */
+struct json *exec_row_result(const struct exec_row *row);

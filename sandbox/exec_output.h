@@ -1,0 +1,24 @@
+#pragma once
+
+#include "sandbox/exec_data.h"
+
+/* One stream to be read, of an exec in memory or in the store only. */
+struct output {
+    struct journal *journal; /* NULL: there is nothing */
+    bool own;                /* to be closed */
+    bool open;               /* more may come */
+    int64_t changed_ms;      /* of the last byte, when open */
+    struct ranges lost, masks;
+    uint64_t total; /* of the stream */
+    struct scrubber *scrubber;
+};
+int output_of_exec(struct exec *exec, int stream, struct output *ret_output,
+                   struct err *err) must_check;
+/* RESULT: its facts, parsed. */
+int output_of_row(struct sandboxes *all, const struct exec_row *row, int stream,
+                  const struct json *result, struct output *ret_output, struct err *err) must_check;
+void output_done(struct output *output);
+/* Adds NAME, NAME_encoding and NAME_omitted to RECORD: at most MAX bytes, the first and the last
+ * ones. RET_TRUNCATED is set when some are left out. */
+int output_add_text(const struct output *output, const char *name, size_t max, struct json *record,
+                    bool *ret_truncated, struct err *err) must_check;

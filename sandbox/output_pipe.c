@@ -1,0 +1,95 @@
+/* Raw output of an execution as a body of any length: the journal, piece by piece, into a pipe. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/caps.h"
+#include "driver/driver.h"
+#include "sandbox/exec.h"
+#include "sandbox/pump.h"
+
+struct output_source {
+    struct sandboxes *all;
+    char uid[UID_LEN];
+    int64_t number;
+    int stream;
+    uint64_t at, end;
+    struct buf first; /* read before the reply began */
+    struct event never;
+};
+
+static ssize_t give_first(struct output_source *source, void *data, size_t len)
+{
+    size_t take = source->first.len < len ? source->first.len : len;
+    memcpy(data, source->first.ptr, take);
+    buf_consume(&source->first, take);
+    return (ssize_t)take;
+}
+
+static ssize_t read_output(void *arg, void *data, size_t len, struct err *err)
+{
+    struct output_source *source = arg;
+    if (source->first.len > 0) {
+        return give_first(source, data, len);
+    }
+    if (source->at >= source->end) {
+        return 0;
+    }
+    cleanup_buf struct buf piece = BUF_INIT(len);
+    uint64_t total = 0;
+    size_t scrubbed = 0;
+    uint64_t left = source->end - source->at;
+    if (exec_output(source->all, source->uid, source->number, source->stream, source->at,
+                    left < len ? (size_t)left : len, &piece, &total, &scrubbed, err) < 0) {
+        bool gap = err->code == ERR_RANGE_NOT_SATISFIABLE;
+        err->code = gap ? ERR_NONE : err->code;
+        return gap ? 0 : -1; /* up to the part that was dropped */
+    }
+    memcpy(data, buf_text(&piece), piece.len);
+    source->at += piece.len;
+    return (ssize_t)piece.len;
+}
+
+static struct event *output_event(void *arg)
+{
+    return &((struct output_source *)arg)->never; /* a journal never makes its reader wait */
+}
+
+static void output_free(void *arg)
+{
+    struct output_source *source = arg;
+    buf_done(&source->first);
+    event_done(&source->never);
+    free(source);
+}
+
+static const struct pump_source output_source = {
+    .read = read_output,
+    .readable = output_event,
+    .free = output_free,
+};
+
+int exec_output_pipe(struct sandboxes *all, const char *uid, int64_t number,
+                     const struct exec_range *range, struct pipe *pipe, uint64_t *ret_total,
+                     size_t *ret_scrubbed, struct err *err)
+{
+    struct output_source *source = xcalloc(1, sizeof(*source));
+    source->all = all;
+    memcpy(source->uid, uid, strnlen(uid, UID_LEN - 1));
+    source->number = number;
+    source->stream = range->stream;
+    event_init(&source->never);
+    buf_init(&source->first, 64 * KIB);
+    uint64_t length = range->length < 0 ? UINT64_MAX : (uint64_t)range->length;
+    size_t first = length < 64 * KIB ? (size_t)length : 64 * KIB;
+    if (exec_output(all, uid, number, range->stream, range->offset, first, &source->first,
+                    ret_total, ret_scrubbed, err) < 0) {
+        output_free(source);
+        return -1;
+    }
+    source->at = range->offset + source->first.len;
+    uint64_t end = length > UINT64_MAX - range->offset ? UINT64_MAX : range->offset + length;
+    source->end = end < *ret_total ? end : *ret_total;
+    const struct pump_range whole = {.length = -1};
+    pump_start(all, &output_source, source, NULL, &whole, pipe);
+    return 0;
+}

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/crypto.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "driver/driver.h"
+#include "net/loop.h"
+#include "sandbox/handle.h"
+#include "sandbox/spec.h"
+#include "store/store.h"
+
+/* All sandboxes of this server: the domain's front door for the HTTP routes. Thread-safe; calls
+ * that ask the substrate block and belong on a worker. */
+struct sandboxes;
+
+struct sandboxes_config {
+    struct policy policy;
+    const char *instance;
+    const char *data_dir; /* journals: <data_dir>/<uid>/<n>.out */
+    int64_t exec_timeout_ms, max_exec_timeout_ms, max_output, output_quota;
+    int64_t max_sandboxes, max_execs;
+    int64_t tombstone_ms, reap_every_ms;
+    const char *preview_domain, *preview_scheme;
+    int64_t preview_port; /* in URLs; the scheme's default is left out */
+};
+
+struct owner_view { /* who asks */
+    const char *owner;
+    bool admin;
+};
+
+int sandboxes_new(const struct sandboxes_config *config, const struct crypto_key *key,
+                  const struct driver *driver, struct store *store, struct loop *loop,
+                  struct sandboxes **ret_all, struct err *err) must_check;
+/* Starts the driver's watch and the sweeper; adoption happens as the first list comes in. */
+int sandboxes_start(struct sandboxes *all, struct err *err) must_check;
+/* Sandboxes live on, their streams are closed. No handler may be running; the driver is stopped,
+ * but it, the loop and the store are the caller's to free, after this. */
+void sandboxes_stop(struct sandboxes *all);
+const struct sandboxes_config *sandboxes_config(const struct sandboxes *all);
+struct store *sandboxes_store(const struct sandboxes *all);
+/* False with WHY when the substrate does not answer, or the first list is not in yet. */
+bool sandboxes_ready(struct sandboxes *all, struct err *ret_why);
+int sandboxes_capabilities(struct sandboxes *all, struct json **ret_json,
+                           struct err *err) must_check;
+
+/* A living sandbox (referenced) that VIEW may see. ERR_NOT_FOUND; ERR_GONE with RET_RECORD (may be
+ * NULL) set to the tombstone's record. A failed one is ERR_GONE too unless FAILED_TOO. */
+int sandboxes_find(struct sandboxes *all, const struct owner_view *view, const char *id,
+                   bool failed_too, struct sandbox **ret_sandbox, struct json **ret_record,
+                   struct err *err) must_check;
+
+/* Records the intent (durable) and begins; takes what SPEC holds. KEY may be NULL; RET_FOUND is
+ * true when the key was claimed before with the same body: that sandbox is returned then (ERR_GONE
+ * when it has gone). */
+struct idempotency_claim {
+    const char *key;    /* NULL: none */
+    const char *digest; /* of the canonical body */
+};
+int sandbox_create(struct sandboxes *all, const struct owner_view *view, struct sandbox_spec *spec,
+                   const struct idempotency_claim *claim, struct sandbox **ret_sandbox,
+                   bool *ret_found, struct err *err) must_check;
+/* Validates with the substrate; nothing is made or recorded. */
+int sandbox_dry_run(struct sandboxes *all, const struct owner_view *view,
+                    const struct sandbox_spec *spec, struct err *err) must_check;
+
+/* Pages {items, next} of records; OWNER NULL: all. Filters are checked. */
+struct list_query {
+    const char *owner;
+    const char *state;
+    struct text_map labels;
+    const char *cursor;
+    size_t limit;
+};
+int sandboxes_list(struct sandboxes *all, const struct list_query *query, struct json **ret_page,
+                   struct err *err) must_check;
+int sandboxes_foreign(struct sandboxes *all, struct json **ret_page, struct err *err) must_check;
+int sandboxes_stats(struct sandboxes *all, struct json **ret_json, struct err *err) must_check;
+/* One sweep now: expired, lost, orphaned. The reply lists what was (or would be) removed and why.
+ */
+int sandboxes_reap(struct sandboxes *all, bool dry_run, struct json **ret_json,
+                   struct err *err) must_check;
+int sandbox_events(struct sandboxes *all, const char *uid, int64_t after, size_t limit,
+                   struct json **ret_page, struct err *err) must_check;

@@ -1,0 +1,1 @@
+podsandbox_unit_test(spec USES podsandbox_sandbox)

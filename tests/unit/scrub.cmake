@@ -1,0 +1,6 @@
+foreach(test scrub journal journal_mask)
+    podsandbox_unit_test(${test} USES podsandbox_sandbox)
+endforeach()
+foreach(test journal journal_mask)
+    target_sources(test_${test} PRIVATE journal_place.c temp_dir.c)
+endforeach()
