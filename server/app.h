@@ -1,0 +1,17 @@
+#pragma once
+
+#include <stdint.h>
+
+/* Everything main() wires together; handlers reach it by request_app(). */
+struct options;
+struct sandboxes;
+struct callers;
+struct http;
+
+struct app {
+    const struct options *options;
+    struct sandboxes *sandboxes;
+    struct callers *callers;
+    struct http *http;
+    int64_t started_ms; /* clock_now_ms */
+};

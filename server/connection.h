@@ -1,0 +1,22 @@
+#pragma once
+
+#include "server/exchange.h"
+
+/* libmicrohttpd's callbacks for requests. */
+void *connection_uri(void *cls, const char *uri, struct MHD_Connection *connection);
+enum MHD_Result connection_handle(void *cls, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *data,
+                                  size_t *size, void **context);
+void connection_completed(void *cls, struct MHD_Connection *connection, void **context,
+                          enum MHD_RequestTerminationCode code);
+
+/* Suspends until EVENT moves on from SEEN, or the client goes; libmicrohttpd's thread, in a
+ * callback. */
+void connection_suspend_for(struct request *request, struct event *event, uint64_t seen);
+/* Resumes if suspended; any thread. */
+void connection_resume(struct request *request);
+/* How long what was sent may stay without the client's acknowledgement (0: the kernel's default).
+ */
+void connection_patience(struct request *request, unsigned ms);
+/* Watches the socket for the client's leaving; any thread. */
+void connection_watch(struct request *request);

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "driver/driver.h"
+#include "k8s/k8s.h"
+
+struct loop;
+struct options;
+
+/* What a driver was opened with; it must outlive the driver. */
+struct driver_settings {
+    struct k8s_config k8s;
+};
+
+/* The driver that the options name. OPTIONS and INSTANCE must outlive it, too. */
+int driver_open(const struct options *options, const char *instance, struct loop *loop,
+                struct driver_settings *settings, struct driver *ret_driver,
+                struct err *err) must_check;
+void driver_settings_done(struct driver_settings *settings);

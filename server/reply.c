@@ -1,0 +1,231 @@
+#include "server/reply.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "server/connection.h"
+#include "server/http_impl.h"
+#include "server/problem.h"
+
+#define READ_BLOCK (64 * KIB)
+/* Keepalive is silent while sent bytes are unacknowledged: this finds the client that was unplugged
+ * in the middle of an answer, while nothing more is there to send. */
+#define PATIENCE_MS 60000
+
+void reply_done(struct reply *reply)
+{
+    for (size_t i = 0; i < reply->header_count; i++) {
+        free(reply->headers[i].name);
+        free(reply->headers[i].value);
+    }
+    free(reply->type);
+    free(reply->body);
+    pipe_unref(reply->pipe);
+    *reply = (struct reply){.status = 0};
+}
+
+/* A second answer replaces the first; headers that were set stay. */
+static void reply_set(struct request *request, int status, const char *type)
+{
+    struct reply *reply = &request->reply;
+
+    free(reply->type);
+    free(reply->body);
+    pipe_unref(reply->pipe);
+    reply->pipe = NULL;
+    reply->body = NULL;
+    reply->len = 0;
+    reply->status = status;
+    reply->type = type ? xstrdup(type) : NULL;
+}
+
+static bool reply_has_header(const struct reply *reply, const char *name)
+{
+    return framing_header(reply->headers, reply->header_count, name) != NULL;
+}
+
+void reply_header(struct request *request, const char *name, const char *value)
+{
+    struct reply *reply = &request->reply;
+
+    if (reply->header_count == ARRAY_LEN(reply->headers))
+        return;
+    reply->headers[reply->header_count++] =
+        (struct text_field){.name = xstrdup(name), .value = xstrdup(value)};
+}
+
+/* Takes JSON. */
+static enum verdict reply_tree(struct request *request, int status, const char *type,
+                               struct json *json)
+{
+    cleanup_buf struct buf text = BUF_INIT(CAP_REPLY);
+    bool fits = json_print(json, &text);
+
+    json_free(json);
+    if (!fits) {
+        const struct err err = {ERR_INTERNAL, "the answer is too large for JSON"};
+
+        return reply_problem(request, &err);
+    }
+    reply_set(request, status, type);
+    request->reply.body = buf_take(&text, &request->reply.len);
+    return DONE;
+}
+
+enum verdict reply_json(struct request *request, int status, struct json *json)
+{
+    return reply_tree(request, status, "application/json", json);
+}
+
+enum verdict reply_problem(struct request *request, const struct err *err)
+{
+    return reply_problem_with(request, err, NULL, NULL);
+}
+
+enum verdict reply_problem_with(struct request *request, const struct err *err, const char *name,
+                                struct json *json)
+{
+    const struct problem *problem = problem_of(err->code);
+    struct json *body = problem_json(err, request->id);
+    struct reply *reply = &request->reply;
+
+    if (problem->level >= LOG_LEVEL_WARN)
+        log_event(problem->level, "request failed", "code", err_code_name(err->code), "detail",
+                  err->msg, "req_id", request->id, NULL);
+    if (problem->retry_after_s && !reply_has_header(reply, "Retry-After")) {
+        char seconds[16];
+
+        (void)snprintf(seconds, sizeof(seconds), "%d", problem->retry_after_s);
+        reply_header(request, "Retry-After", seconds);
+    }
+    if (problem->status == 401 && !reply_has_header(reply, "WWW-Authenticate"))
+        reply_header(request, "WWW-Authenticate", "Bearer realm=\"podsandbox\"");
+    if (json) {
+        const char *reason = json_get_text(json, "reason");
+
+        if (reason)
+            json_set_text(body, "reason", reason);
+        json_set(body, name, json);
+    }
+    return reply_tree(request, problem->status, "application/problem+json", body);
+}
+
+enum verdict reply_empty(struct request *request, int status)
+{
+    reply_set(request, status, NULL);
+    return DONE;
+}
+
+enum verdict reply_bytes(struct request *request, int status, const char *type, const void *data,
+                         size_t len)
+{
+    reply_set(request, status, type);
+    request->reply.body = xmalloc(len);
+    request->reply.len = len;
+    if (len)
+        memcpy(request->reply.body, data, len);
+    return DONE;
+}
+
+enum verdict reply_pipe(struct request *request, int status, const char *type, struct pipe *pipe,
+                        int64_t length)
+{
+    reply_set(request, status, type);
+    request->reply.pipe = pipe;
+    request->reply.pipe_length = length;
+    return DONE;
+}
+
+/* --- handing over to libmicrohttpd --------------------------------------------------------------
+ */
+
+static ssize_t read_end(const struct reply *reply, enum pipe_state state)
+{
+    bool whole = state == PIPE_ENDED &&
+                 (reply->pipe_length < 0 || reply->pipe_sent == (uint64_t)reply->pipe_length);
+
+    return whole ? MHD_CONTENT_READER_END_OF_STREAM : MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
+/* libmicrohttpd's thread, when the socket takes more. */
+static ssize_t read_pipe(void *cls, uint64_t position, char *buf, size_t max)
+{
+    struct request *request = cls;
+    struct reply *reply = &request->reply;
+    struct event *readable = pipe_readable(reply->pipe);
+
+    (void)position;
+    (void)suspended_settle(request->http->suspended, &request->flow);
+    uint64_t seen = event_count(readable);
+    size_t len = pipe_read(reply->pipe, buf, max);
+    if (len) {
+        reply->pipe_sent += len;
+        return (ssize_t)len;
+    }
+    enum pipe_state state = pipe_state(reply->pipe, NULL);
+    if (state != PIPE_OPEN)
+        return read_end(reply, state);
+    if (atomic_load(&request->gone) || atomic_load(&request->http->aborting))
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    connection_suspend_for(request, readable, seen);
+    return 0;
+}
+
+static struct MHD_Response *make_response(struct request *request)
+{
+    struct reply *reply = &request->reply;
+
+    if (reply->pipe) {
+        uint64_t length = reply->pipe_length < 0 ? MHD_SIZE_UNKNOWN : (uint64_t)reply->pipe_length;
+
+        return MHD_create_response_from_callback(length, READ_BLOCK, read_pipe, request, NULL);
+    }
+    struct MHD_Response *response = MHD_create_response_from_buffer(
+        reply->len, reply->body, reply->body ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+    if (response)
+        reply->body = NULL;
+    return response;
+}
+
+static void add_headers(struct request *request, struct MHD_Response *response)
+{
+    const struct reply *reply = &request->reply;
+
+    /* A value that libmicrohttpd refuses (a line end in it) is left out. */
+    for (size_t i = 0; i < reply->header_count; i++)
+        (void)MHD_add_response_header(response, reply->headers[i].name, reply->headers[i].value);
+    if (reply->type)
+        (void)MHD_add_response_header(response, "Content-Type", reply->type);
+    (void)MHD_add_response_header(response, "X-Request-ID", request->id);
+    (void)MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    if (!reply_has_header(reply, "Cache-Control"))
+        (void)MHD_add_response_header(response, "Cache-Control", "no-store");
+    if (reply->close || atomic_load(&request->http->stopping))
+        (void)MHD_add_response_header(response, "Connection", "close");
+}
+
+enum MHD_Result reply_queue(struct request *request, struct MHD_Connection *connection)
+{
+    struct MHD_Response *response = make_response(request);
+
+    if (!response)
+        return MHD_NO;
+    add_headers(request, response);
+    request->queued = true;
+    if (request->reply.pipe)
+        connection_patience(request, PATIENCE_MS);
+    enum MHD_Result result =
+        MHD_queue_response(connection, (unsigned)request->reply.status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+void reply_abandon(struct request *request, bool whole)
+{
+    const struct err left = {ERR_CANCELLED, "the client left before the end of the answer"};
+
+    if (request->reply.pipe)
+        pipe_abandon(request->reply.pipe, whole ? NULL : &left);
+}

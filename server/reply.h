@@ -1,0 +1,9 @@
+#pragma once
+
+#include "server/exchange.h"
+
+/* Hands the reply to libmicrohttpd; on its thread, in a callback. */
+enum MHD_Result reply_queue(struct request *request, struct MHD_Connection *connection);
+/* The connection is through with it: WHOLE, or cut. */
+void reply_abandon(struct request *request, bool whole);
+void reply_done(struct reply *reply);

@@ -1,0 +1,8 @@
+#include "server/routes.h"
+
+#include <stddef.h>
+
+const struct route_table *const route_tables[] = {
+    &sandbox_routes, &exec_routes,  &file_routes,   &file_edit_routes,
+    &preview_routes, &admin_routes, &health_routes, NULL,
+};

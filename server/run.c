@@ -1,0 +1,103 @@
+#include "server/run.h"
+
+#include "sandbox/sandboxes.h"
+#include "server/connection.h"
+#include "server/http_impl.h"
+
+/* Running handlers: on a worker of the pool, or, for quick routes, on libmicrohttpd's thread. */
+
+static enum verdict find_sandbox(struct request *request)
+{
+    const struct route *route = request->match.route;
+    const struct owner_view view = {request->caller.owner, request->caller.admin};
+    struct json *record = NULL;
+    struct err err;
+
+    if (sandboxes_find(request->http->app->sandboxes, &view, request_param(request, "id"),
+                       (route->flags & ROUTE_GONE_TOO) != 0, &request->sandbox, &record, &err)) {
+        if (err.code != ERR_GONE)
+            return reply_problem(request, &err);
+        if (!(route->flags & ROUTE_GONE_TOO))
+            return record ? reply_problem_with(request, &err, "sandbox", record)
+                          : reply_problem(request, &err);
+        json_free(record);
+    }
+    return route->handler(request);
+}
+
+static void finish(struct request *request)
+{
+    if (!request->reply.status) {
+        const struct err err = {ERR_INTERNAL, "the handler gave no answer"};
+
+        (void)reply_problem(request, &err);
+    }
+    pthread_mutex_lock(&request->lock);
+    request->replied = true;
+    pthread_mutex_unlock(&request->lock);
+    /* A body that nobody reads any more must not keep the connection suspended. */
+    if (request->body_pipe)
+        pipe_abandon(request->body_pipe, NULL);
+    connection_resume(request);
+    request_unref(request);
+}
+
+static void run(void *arg);
+
+/* False: there is nothing to wait for. */
+static bool wait_for(struct request *request)
+{
+    connection_watch(request);
+    return suspended_park(request->http->suspended, &request->wait, request->wait_event,
+                          request->wait_seen, request->wait_deadline_ms);
+}
+
+static void run(void *arg)
+{
+    struct request *request = arg;
+    const struct err stopping = {ERR_STOPPING, "the server is stopping; ask the next one"};
+
+    (void)suspended_settle(request->http->suspended, &request->wait);
+    for (;;) {
+        /* Not told to the handler: it might take it for a client that left, and kill its command.
+         */
+        if (atomic_load(&request->http->aborting)) {
+            (void)reply_problem(request, &stopping);
+            break;
+        }
+        if (request->next(request) == DONE)
+            break;
+        if (wait_for(request))
+            return;
+    }
+    finish(request);
+}
+
+void run_wake(struct park *park)
+{
+    struct request *request = container_of(park, struct request, wait);
+
+    /* Refused only after the pool has stopped, and http_stop ends all waits before. */
+    (void)pool_resume(request->http->pool, run, request);
+}
+
+void run_interrupt(struct request *request)
+{
+    suspended_interrupt(request->http->suspended, &request->wait);
+}
+
+void run_begin(struct request *request)
+{
+    const struct err busy = {ERR_BUSY, "too many requests are waiting"};
+    unsigned flags = request->match.route->flags;
+
+    request->submitted = true;
+    request->next = flags & ROUTE_SANDBOX ? find_sandbox : request->match.route->handler;
+    atomic_fetch_add(&request->refs, 1);
+    if (flags & ROUTE_QUICK) {
+        run(request);
+    } else if (!pool_submit(request->http->pool, run, request)) {
+        (void)reply_problem(request, &busy);
+        finish(request);
+    }
+}

@@ -1,0 +1,9 @@
+#pragma once
+
+#include "server/exchange.h"
+
+/* Runs the handler: on the calling thread or the pool, as the route says. */
+void run_begin(struct request *request);
+/* Its wait ends now, or its next one at once. */
+void run_interrupt(struct request *request);
+void run_wake(struct park *park); /* of request->wait */

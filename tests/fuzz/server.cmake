@@ -1,0 +1,6 @@
+podsandbox_fuzz(http USES podsandbox_http
+    USES_SOURCES ${CMAKE_SOURCE_DIR}/server/framing.c ${CMAKE_SOURCE_DIR}/server/origin.c
+    ${CMAKE_SOURCE_DIR}/server/route.c ${CMAKE_SOURCE_DIR}/server/uri.c)
+if(TARGET fuzz_http_run)
+    target_link_libraries(fuzz_http_run PRIVATE podsandbox_base) # what those call
+endif()

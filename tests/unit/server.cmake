@@ -1,0 +1,8 @@
+foreach(module http http_streams http_stop route framing problem callers)
+    podsandbox_unit_test(${module} USES podsandbox_http)
+endforeach()
+# Over raw sockets, with routes of their own.
+foreach(module http http_streams http_stop)
+    target_sources(test_${module} PRIVATE http_support.c http_routes.c)
+endforeach()
+podsandbox_unit_test(options USES podsandbox_server)
