@@ -1,0 +1,156 @@
+"""B09: clients that go away, by RST, by FIN or unplugged, and what they had started."""
+
+import json
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from server import SOAK, WRAPPER, open_request, reset, unplug, wait_until
+
+GRACE = 0.2  # disconnect_grace of these commands
+
+
+@pytest.fixture(scope="module")
+def box(cloud):
+    client = cloud.client()
+    client.create("leave", ttl=3600)
+    return "leave"
+
+
+def start(server, box, cmd, **body):
+    """A client that waits for a command's result: its socket."""
+    body = json.dumps({"cmd": cmd, "disconnect_grace": GRACE, **body}).encode()
+    return open_request(server.port, "POST", f"/v1/sandboxes/{box}/execs", body)
+
+
+def count(api, box, word):
+    return len([line for line in api.node.container(box).processes() if word in " ".join(line)])
+
+
+LOUD = ["sh", "-c", "while :; do echo t; sleep 0.2; done # LOUD"]
+SILENT = ["sleep", "604"]
+
+
+@pytest.mark.parametrize("cmd, word", [(LOUD, "LOUD"), (SILENT, "sleep 604")], ids=["loud", "silent"])
+@pytest.mark.parametrize("how", [reset, lambda sock: sock.close()], ids=["RST", "FIN"])
+def test_gone_means_dead(server, api, box, cmd, word, how):
+    sock = start(server, box, cmd)
+    wait_until(lambda: count(api, box, word))
+    how(sock)
+    wait_until(lambda: not count(api, box, word), what="the command's death")
+
+
+def test_unplugged_means_dead(server, client, api, box):
+    """No FIN, no RST, no ACK: found by probes of the server."""
+    sock = start(server, box, SILENT)
+    wait_until(lambda: count(api, box, "sleep 604"))
+    unplug(sock)
+    wait_until(lambda: not count(api, box, "sleep 604"), 60, "the command's death")
+    sock.close()
+
+
+def test_a_half_close_is_not_a_departure(server, api, box):
+    """`nc -N` and the like: the request is whole, and the answer is still wanted."""
+    sock = start(server, box, ["sh", "-c", "sleep 1; echo done"])
+    sock.shutdown(socket.SHUT_WR)
+    answer = b""
+    while piece := sock.recv(65536):
+        answer += piece
+    sock.close()
+    assert b"done" in answer or not answer  # either policy; but never half an answer
+    assert not answer or b'"exit_code"' in answer
+
+
+def test_keep_means_alive(server, client, api, box):
+    sock = start(server, box, ["sh", "-c", "while [ ! -e finish ]; do sleep 0.05; done; echo kept # KEEP"], on_disconnect="keep")
+    wait_until(lambda: count(api, box, "KEEP"))
+    reset(sock)
+    time.sleep(GRACE + 1)  # what must not happen has no event
+    assert count(api, box, "KEEP")
+    number = client.get(f"/v1/sandboxes/{box}/execs")["items"][0]["id"]
+    client.put(box, "finish", b"")
+    assert client.exec_wait(box, number)["stdout"] == "kept\n"
+    client.request("DELETE", client.file_url(box, "finish"), 204)
+
+
+def test_rejoined_within_the_grace(server, client, api, box):
+    sock = start(server, box, ["sh", "-c", "while [ ! -e finish2 ]; do sleep 0.05; done; echo joined # JOIN"], disconnect_grace=3)
+    wait_until(lambda: count(api, box, "JOIN"))
+    number = client.get(f"/v1/sandboxes/{box}/execs")["items"][0]["id"]
+    reset(sock)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(client.get, f"/v1/sandboxes/{box}/execs/{number}?wait=30")
+        time.sleep(4)
+        client.put(box, "finish2", b"")
+        assert answer.result()["stdout"] == "joined\n"
+
+
+def test_the_whole_tree_dies(server, api, box):
+    sock = start(server, box, ["bash", "-c", "(setsid bash -c 'exec -a TREE sleep 300') & (exec -a TREE sleep 300) & exec -a TREE sleep 300"])
+    wait_until(lambda: count(api, box, "TREE") >= 3)
+    reset(sock)
+    wait_until(lambda: not count(api, box, "TREE"), what="the tree's death")
+
+
+@pytest.mark.parametrize("rounds", [500 if SOAK else 30])
+@pytest.mark.parametrize("what", ["exec", "read", "write", "wait"])
+def test_b09_again_and_again_leaves_nothing(server, client, api, box, what, rounds):
+    client.put(box, "big", b"b" * (4 << 20))
+
+    def once(index):
+        if what == "exec":
+            sock = start(server, box, ["sh", "-c", "echo x; exec sleep 605"], disconnect_grace=0)
+            if index % 2:
+                wait_until(lambda: count(api, box, "sleep 605"))
+        elif what == "read":
+            sock = open_request(server.port, "GET", client.file_url(box, "big"))
+            sock.recv(1000)
+        elif what == "write":
+            sock = open_request(server.port, "PUT", client.file_url(box, "half"), b"", {"Content-Length": 4 << 20})
+            sock.sendall(b"h" * 300000)
+        else:
+            sock = open_request(server.port, "GET", f"/v1/sandboxes/{box}/execs/1?wait=60")
+        reset(sock)
+    for index in range(5):
+        once(index)
+
+    def settled():
+        return not count(api, box, "sleep 605") and client.sandbox(box)["running_execs"] == 0
+    wait_until(settled)
+    before = server.usage()
+    for index in range(rounds):
+        once(index)
+    wait_until(settled, 60)
+    wait_until(lambda: server.usage()["fds"] <= before["fds"] + 4, what="descriptors back to where they were")
+    after = server.usage()
+    assert after["threads"] <= before["threads"] + 1
+    if not WRAPPER:
+        assert after["rss"] <= before["rss"] + 50 * 1024
+    assert client.request("GET", client.file_url(box, "half")).status_code == 404
+    assert client.exec(box, ["sh", "-c", "ls -A | grep -c podsandbox || true"])["stdout"] == "0\n"
+
+
+def test_many_waiting_clients_leave_at_once(server, client, api, box):
+    socks = [start(server, box, ["sleep", "606"]) for _ in range(60)]
+    wait_until(lambda: count(api, box, "sleep 606") == 60)
+    for index, sock in enumerate(socks):
+        reset(sock) if index % 2 else sock.close()
+    wait_until(lambda: not count(api, box, "sleep 606"), 60)
+    assert client.exec(box, ["true"])["exit_code"] == 0
+
+
+def test_a_reader_that_stops_reading_does_not_hurt_others(server, client, api, box):
+    client.put(box, "large", b"l" * (32 << 20))
+    sock = open_request(server.port, "GET", client.file_url(box, "large"))
+    sock.recv(100)
+    for _ in range(5):
+        assert client.exec(box, ["true"])["exit_code"] == 0
+        assert len(client.read(box, "large")) == 32 << 20
+    got = 100
+    while got < (32 << 20):
+        piece = sock.recv(1 << 20)
+        assert piece
+        got += len(piece)
+    sock.close()

@@ -1,0 +1,262 @@
+"""Previews: Service, Ingress and NetworkPolicy, and the port behind them. B48, B54, B58."""
+
+import json
+import threading
+
+import pytest
+
+from fake_http import Closed
+from server import wait_until
+
+OPTIONS = ("--preview-domain", "127.0.0.1.nip.io", "--ingress-from", "ingress-nginx:app=controller", "--reap-every", "1")
+KINDS = ("services", "ingresses", "networkpolicies")
+PORT_SERVER = ["python3", "-m", "http.server", "8000"]
+
+
+@pytest.fixture
+def box(client):
+    client.create("web")
+    yield "web"
+    client.delete("web", expect=(202, 204))
+
+
+def preview(client, box, expect=(200, 201), **body):
+    body.setdefault("port", 8000)
+    return client.request("POST", f"/v1/sandboxes/{box}/previews", expect, json=body).json()
+
+
+def objects(api, box):
+    return {(kind, name) for kind, name in api.sandbox_objects(box) if kind in KINDS}
+
+
+def fetch(api, box, port, host="10.244.0.2"):
+    """From where the Service would come: the pod's address."""
+    code, out, _ = api.node.container(box).run(
+        "python3", "-c", f"import urllib.request as u; print(u.urlopen('http://{host}:{port}/', timeout=5).status)")
+    return out.strip().decode() if code == 0 else None
+
+
+def test_a_preview(client, api, box):
+    made = preview(client, box, command=PORT_SERVER)
+    assert made["url"] == "http://web.127.0.0.1.nip.io/" and made["state"] == "ready" and made["port"] == 8000
+    assert made["service"] == "preview-web" and made["ingress"] == "preview-web" and made["visibility"] == "public"
+    assert fetch(api, box, 8000) == "200"
+    pod = api.get("pods", "sandbox-web")
+    for kind in KINDS:
+        item = api.get(kind, "preview-web")
+        owner = item["metadata"]["ownerReferences"]
+        assert [one["uid"] for one in owner] == [pod["metadata"]["uid"]] and owner[0]["blockOwnerDeletion"] is False
+    service = api.get("services", "preview-web")
+    assert service["spec"]["type"] == "ClusterIP"
+    assert service["spec"]["selector"]["podsandbox.dev/sandbox-id"] == "web"
+    assert [(port["port"], port["targetPort"]) for port in service["spec"]["ports"]] == [(8000, 8000)]
+    policy = api.get("networkpolicies", "preview-web")
+    assert policy["spec"]["ingress"][0]["ports"] == [{"protocol": "TCP", "port": 8000}]
+    assert [item["port"] for item in client.get(f"/v1/sandboxes/{box}/previews")["items"]] == [8000]
+    client.request("DELETE", f"/v1/sandboxes/{box}/previews/8000", 204)
+    assert objects(api, box) == set()
+    wait_until(lambda: fetch(api, box, 8000) is None, what="the command's end")
+    client.problem("DELETE", f"/v1/sandboxes/{box}/previews/8000", 404)
+
+
+def test_b54_the_ingress_has_nothing_of_the_caller_but_the_host(client, api, box):
+    preview(client, box, command=PORT_SERVER, subdomain="shop")
+    ingress = api.get("ingresses", "preview-web")
+    assert ingress["spec"] == {
+        "ingressClassName": "nginx",
+        "rules": [{"host": "shop.127.0.0.1.nip.io", "http": {"paths": [{
+            "path": "/", "pathType": "Prefix",
+            "backend": {"service": {"name": "preview-web", "port": {"number": 8000}}}}]}}]}
+    assert ingress["metadata"].get("annotations", {}) == {}
+    assert set(ingress["metadata"]["labels"]) == {"podsandbox.dev/sandbox-id", "podsandbox.dev/instance", "podsandbox.dev/port",
+                                                  "app.kubernetes.io/managed-by"}
+
+
+@pytest.mark.parametrize("body", [
+    {"port": 0}, {"port": 65536}, {"port": -1}, {"port": "80"}, {"port": 80.5}, {"port": None}, {},
+    *({"port": 8000, "subdomain": name} for name in (
+        '"; } location /x { #', "a\nb", "${x}", "*", "(a|b)", "..", "a.b", "x" * 10240, "x" * 64, "Upper", "under_score", "-a", "a-", "",
+        "xn--a", "8000-web", "api", "www", "日本")),
+    {"port": 8000, "annotations": {"a": "b"}}, {"port": 8000, "host": "evil"}, {"port": 8000, "path": "/x"},
+    {"port": 8000, "command": "ls"}, {"port": 8000, "command": []}, {"port": 8000, "env": {"A B": "1"}},
+])
+def test_b54_b58_refused(client, api, box, body):
+    before = len(api.seen("create"))
+    client.problem("POST", f"/v1/sandboxes/{box}/previews", 400, json=body)
+    assert len(api.seen("create")) == before and objects(api, box) == set()
+
+
+def test_private_is_never_silently_public(client, api, box):
+    client.problem("POST", f"/v1/sandboxes/{box}/previews", 422, "not_supported", json={"port": 8000, "visibility": "private"})
+    client.problem("POST", f"/v1/sandboxes/{box}/previews", 422, json={"port": 8000, "visibility": "odd"})
+    assert objects(api, box) == set()
+
+
+def test_further_ports(client, api, box):
+    preview(client, box, command=PORT_SERVER)
+    second = preview(client, box, port=8001, command=["python3", "-m", "http.server", "8001"])
+    assert second["url"] == "http://8001-web.127.0.0.1.nip.io/" and second["service"] == "preview8001-web"
+    assert len(objects(api, box)) == 6
+    client.delete(box)
+    assert objects(api, box) == set()
+
+
+def test_hosts_are_taken_once(client, api, box):
+    preview(client, box, command=PORT_SERVER, subdomain="one-host")
+    client.create("other")
+    response = client.problem("POST", "/v1/sandboxes/other/previews", 409, "host_taken", json={"port": 8000, "subdomain": "one-host"})
+    assert "one-host" in response["detail"]
+    client.problem("POST", "/v1/sandboxes/other/previews", 409, "host_taken", json={"port": 8000, "subdomain": "web"})
+    assert objects(api, "other") == set()
+    client.delete("other")
+
+
+def test_the_same_port_again_replaces_it(client, api, box):
+    first = preview(client, box, command=["sh", "-c", "exec python3 -m http.server 8000 --directory /tmp"])
+    second = preview(client, box, command=PORT_SERVER)
+    assert second["exec"] != first["exec"] and second["state"] == "ready"
+    assert client.get(f"/v1/sandboxes/{box}/execs/{first['exec']}")["state"] == "exited"
+    assert len([line for line in api.node.container(box).processes() if "http.server" in " ".join(line)]) == 1
+    assert len(client.get(f"/v1/sandboxes/{box}/previews")["items"]) == 1
+
+
+def test_a_command_that_ends_is_a_service_error(client, api, box):
+    problem = client.problem("POST", f"/v1/sandboxes/{box}/previews", 502, "service_failed",
+                             json={"port": 8000, "command": ["sh", "-c", "echo cannot bind >&2; exit 5"]})
+    del problem["headers"]
+    assert problem["category"] == "service_error" and "cannot bind" in json.dumps(problem), problem
+
+
+def test_a_port_on_loopback_only_is_forwarded(client, api, box):
+    made = preview(client, box, command=["python3", "-m", "http.server", "8000", "--bind", "127.0.0.1"])
+    assert made["state"] == "ready"
+    assert fetch(api, box, 8000) == "200"
+
+
+def test_log_of_a_preview(client, box):
+    preview(client, box, command=["sh", "-c", "echo hello from the app; exec python3 -u -m http.server 8000"])
+    response = client.request("GET", f"/v1/sandboxes/{box}/previews/8000/log", 200)
+    assert "hello from the app" in response.text
+
+
+def test_without_a_command(client, api, box):
+    client.exec(box, "python3 -m http.server 8000 >/dev/null 2>&1 &")
+    assert preview(client, box)["state"] == "ready"
+
+
+def test_without_waiting(client, api, box):
+    made = preview(client, box, expect=(201, 202), command=["sh", "-c", "sleep 0.5; exec python3 -m http.server 8000"], wait=False)
+    assert made["state"] == "starting"
+    wait_until(lambda: client.get(f"/v1/sandboxes/{box}/previews")["items"][0]["state"] == "ready")
+
+
+def test_twenty_times_the_same_id(client, api):
+    for _ in range(20):
+        client.create("cycle")
+        preview(client, "cycle", command=PORT_SERVER)
+        client.delete("cycle")
+        assert api.sandbox_objects("cycle") == []
+
+
+# --- B48: each step fails ---------------------------------------------------------------------
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("code, message, want", [
+    (500, "boom", 502), (403, 'services "x" is forbidden: exceeded quota: q', 429), (503, "later", 503),
+    (400, 'admission webhook "w" denied the request: why not', 422),
+])
+def test_b48_a_step_is_refused(client, api, box, kind, code, message, want):
+    api.refuse(code, message, verb="create", kind=kind)
+    problem = client.problem("POST", f"/v1/sandboxes/{box}/previews", want, json={"port": 8000, "command": PORT_SERVER})
+    assert message.split(": ")[-1] in problem["detail"]
+    assert objects(api, box) == set()
+    assert client.get(f"/v1/sandboxes/{box}/previews")["items"] == []
+    wait_until(lambda: not api.node.container(box).processes(), what="the command's end")
+    assert preview(client, box, command=PORT_SERVER)["state"] == "ready"  # and it works again
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_b48_the_answer_of_a_step_is_lost(client, api, box, kind):
+    api.cut(after=True, verb="create", kind=kind)
+    response = client.request("POST", f"/v1/sandboxes/{box}/previews", json={"port": 8000, "command": PORT_SERVER})
+    assert response.status_code in (200, 201, 503, 502), response.text
+    if response.status_code in (200, 201):
+        assert len(objects(api, box)) == 3
+    else:
+        wait_until(lambda: objects(api, box) == set(), what="the sweep of what was left")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_b48_killed_after_a_step(server, client, api, box, kind):
+    def crash(api_server, connection, call):
+        api_server.perform(call)
+        server.kill()
+        raise Closed("the client is dead")
+    api.fault(crash, verb="create", kind=kind)
+    thread = threading.Thread(target=lambda: _ignore(lambda: preview(client, box, command=PORT_SERVER)))
+    thread.start()
+    thread.join(60)
+    wait_until(lambda: server.process.poll() is not None, what="the server's death")
+    server.start()
+    client.wait_state(box, "running")
+    shown = client.get(f"/v1/sandboxes/{box}/previews")["items"]
+    if not shown:
+        wait_until(lambda: objects(api, box) == set(), what="the sweep of what was left")
+    client.delete(box)
+    assert objects(api, box) == set()
+
+
+def _ignore(action):
+    try:
+        action()
+    except Exception:
+        pass
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_b48_an_object_cannot_be_deleted(client, api, box, kind):
+    api.collects_garbage = False
+    preview(client, box, command=PORT_SERVER)
+    fault = api.refuse(500, "etcd is full", verb="delete", kind=kind)
+    response = client.request("DELETE", f"/v1/sandboxes/{box}")
+    assert fault.hits == 1 and response.status_code in (202, 204, 502), response.text
+    wait_until(lambda: api.sandbox_objects(box) == [], what="the next sweep")
+    client.wait_state(box, "gone")
+
+
+def test_b48_without_garbage_collection_nothing_stays(client, api, box):
+    api.collects_garbage = False
+    preview(client, box, command=PORT_SERVER)
+    client.delete(box)
+    assert api.sandbox_objects(box) == []
+
+
+def test_b48_an_orphan_is_swept(client, api):
+    instance = _instance(client, api)
+    labels = {"podsandbox.dev/sandbox-id": "nobody", "app.kubernetes.io/managed-by": "podsandbox",
+              "podsandbox.dev/instance": instance, "podsandbox.dev/port": "80"}
+    for kind in KINDS:
+        api.store.add(kind, {"metadata": {"name": "preview-nobody", "labels": labels}, "spec": {"rules": []}})
+        api.store.add(kind, {"metadata": {"name": "preview-theirs", "labels": {**labels, "podsandbox.dev/instance": "another"}},
+                             "spec": {"rules": []}})
+    wait_until(lambda: not any(api.get(kind, "preview-nobody") for kind in KINDS), what="the sweep")
+    assert all(api.get(kind, "preview-theirs") for kind in KINDS)
+    for kind in KINDS:
+        api.remove(kind, "preview-theirs")
+
+
+def _instance(client, api):
+    client.create("who")
+    label = api.get("pods", "sandbox-who")["metadata"]["labels"]["podsandbox.dev/instance"]
+    client.delete("who")
+    return label
+
+
+def test_previews_survive_a_restart_and_the_loss_of_the_store(server, client, api, box):
+    preview(client, box, command=PORT_SERVER, subdomain="stays")
+    for empty in (False, True):
+        server.restart(empty_store=empty)
+        client.wait_state(box, "running")
+        items = wait_until(lambda: client.get(f"/v1/sandboxes/{box}/previews")["items"])
+        assert items[0]["url"] == "http://stays.127.0.0.1.nip.io/" and items[0]["port"] == 8000
+        assert fetch(api, box, 8000) == "200"
+        assert len(objects(api, box)) == 3
