@@ -1,0 +1,134 @@
+"""A sandbox past its ttl is gone, whoever was up; a renewed one lives; and no sweep touches what is not ours."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from cluster import ID, INSTANCE, NAMESPACE, SMALL, apply, foreign_pod, get, objects_of, pods_of
+from server import SOAK, wait_until
+
+
+def test_past_its_ttl(client):
+    client.create("short", ttl=3, image="localhost/busybox:1")
+    started = client.start("short", ["sleep", "600"])
+    record = client.wait_state("short", "gone", 40)
+    assert record["reason"] == "ttl"
+    assert "ttl" in client.problem("GET", "/v1/sandboxes/short", 410, "gone")["detail"]
+    result = client.get(f"/v1/sandboxes/short/execs/{started['id']}")
+    assert (result["exit_code"], result["error"]["code"]) == (None, "sandbox_gone")
+    assert wait_until(lambda: objects_of("short") == [], 20, "nothing being left")
+
+
+def test_past_its_ttl_while_the_server_was_down(fresh):
+    """Its agent ends it; the next start ends the rest: the record, and the objects of its preview."""
+    server = fresh().start()
+    client = server.client()
+    client.create("down", ttl=5)
+    client.create("longer", ttl=600)
+    client.post("/v1/sandboxes/down/previews", {"command": ["python3", "-m", "http.server", "8000"], "port": 8000}, 201)
+    server.kill()
+
+    def ended():
+        status = get("pod", "-n", NAMESPACE, "sandbox-down")["status"]
+        return status["phase"] in ("Succeeded", "Failed")
+    wait_until(ended, 60, "the agent ending it by itself")
+    assert len(objects_of("down")) == 3  # nobody has cleaned up yet
+    server.start()
+    assert client.wait_state("down", "gone", 30)["reason"] == "ttl"
+    assert wait_until(lambda: objects_of("down") == [], 30, "nothing being left")
+    assert client.sandbox("longer")["state"] == "running"
+
+
+def test_without_its_store_it_still_ends(fresh):
+    server = fresh().start()
+    client = server.client()
+    client.create("forgotten", ttl=12, image="localhost/busybox:1")
+    expires = client.sandbox("forgotten")["expires"]
+    server.kill()
+    server.forget()
+    server.start()
+    assert client.wait_state("forgotten", "running")["expires"][:18] == expires[:18]
+    assert client.wait_state("forgotten", "gone", 60)["reason"] == "ttl"
+    assert wait_until(lambda: pods_of(server) == [], 30, "nothing being left")
+
+
+def test_b18_renewed_in_its_last_50_milliseconds(client):
+    """It lives, or answers `gone`; never both, and never neither."""
+    rounds = 60 if SOAK else 8
+    ids = [f"edge-{number}" for number in range(rounds)]
+    ttl = 4
+
+    def one(id):
+        client.create(id, ttl=ttl, image="localhost/busybox:1", resources=SMALL)
+        record = client.request("PATCH", f"/v1/sandboxes/{id}", 200, json={"ttl": ttl}).json()
+        end = time.monotonic() + ttl
+        number = int(id.split("-")[1])
+        time.sleep(max(0, end - time.monotonic() - 0.05 + 0.1 * number / rounds))
+        answer = client.request("PATCH", f"/v1/sandboxes/{id}", (200, 410), json={"ttl": 120})
+        if answer.status_code == 200:
+            assert answer.json()["expires"] > record["expires"]
+            time.sleep(3)
+            assert client.exec(id, ["echo", "alive"])["stdout"] == "alive\n"
+            client.delete(id)
+            return "lives"
+        assert client.wait_state(id, "gone", 30)["reason"] == "ttl"
+        return "gone"
+    with ThreadPoolExecutor(4) as pool:
+        outcomes = list(pool.map(one, ids))
+    assert set(outcomes) <= {"lives", "gone"} and len(outcomes) == rounds
+
+
+def test_a_busy_one_is_renewed(client):
+    client.create("busy-one", ttl=4, image="localhost/busybox:1")
+    started = client.start("busy-one", "sleep 7; echo done")
+    for _ in range(3):
+        client.request("PATCH", "/v1/sandboxes/busy-one", 200, json={"ttl": 4})
+        time.sleep(1.5)
+    client.request("PATCH", "/v1/sandboxes/busy-one", 200, json={"ttl": 60})
+    assert client.exec_wait("busy-one", started["id"])["stdout"] == "done\n"
+    client.delete("busy-one")
+
+
+def test_sweeps_leave_strangers_alone(server, client, fresh):
+    """B49: a foreign pod, one with half of our labels, and those of another instance with all of them."""
+    managed = {"app.kubernetes.io/managed-by": "podsandbox"}
+    strangers = {"my-job-1": {}, "sandbox-lookalike": {**managed, ID: "lookalike"},
+                 "sandbox-other-tool": {ID: "other-tool", INSTANCE: server.instance}}
+    apply(*[foreign_pod(name, labels=labels) for name, labels in strangers.items()])
+    other = fresh().start()
+    other.client().create("of-another", image="localhost/busybox:1")
+    mine = client.create(image="localhost/busybox:1")["id"]
+    before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in get("pods", "-n", NAMESPACE)}
+
+    # An orphan of ours: all labels, no record, no agent that obeys.
+    apply(foreign_pod("sandbox-orphan", labels={**managed, ID: "orphan", INSTANCE: server.instance}))
+    would = client.post("/v1/admin/reap", {"dry_run": True}, 200)
+    assert would["dry_run"] is True
+    names = [item["name"] for item in would["items"]]
+    assert not set(names) & set(before), would
+    assert get("pod", "-n", NAMESPACE, "sandbox-orphan")
+    client.post("/v1/admin/reap", {"dry_run": False}, 200)
+    server.restart()
+    client.post("/v1/admin/reap", {}, 200)
+    other.restart()
+    other.client().post("/v1/admin/reap", {}, 200)
+    after = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in get("pods", "-n", NAMESPACE)
+             if not pod["metadata"].get("deletionTimestamp")}
+    assert before.items() <= after.items()
+    client.delete(mine)
+    other.client().delete("of-another")
+
+
+def test_orphans_of_ours_go(server, client):
+    """A box with our labels and instance whose record is gone, and an Ingress and Service without a box."""
+    client.create("ghost", image="localhost/busybox:1")
+    uid = client.sandbox("ghost")["uid"]
+    pod = get("pod", "-n", NAMESPACE, "sandbox-ghost")
+    client.delete("ghost")
+    labels, annotations = pod["metadata"]["labels"], pod["metadata"]["annotations"]
+    again = foreign_pod("sandbox-ghost", labels=labels)
+    again["metadata"]["annotations"] = annotations
+    service = {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]},
+               "metadata": {"name": "preview-ghost", "namespace": NAMESPACE, "labels": {**labels, "podsandbox.dev/port": "80"}}}
+    apply(again, service)
+    assert uid in annotations.values()
+    wait_until(lambda: (client.post("/v1/admin/reap", {}, 200), objects_of("ghost") == [])[1], 60, "the sweep taking both")
