@@ -6,6 +6,7 @@
 
 #include "base/caps.h"
 #include "base/clock.h"
+#include "sandbox/exec_lookup.h"
 #include "sandbox/exec_parts.h"
 #include "sandbox/fields.h"
 
@@ -189,7 +190,7 @@ static void build_open(struct exec *exec, const struct exec_spec *spec)
         fields_put_u64(open, TAG_KEEP, 1);
 }
 
-static char *scrub(const struct scrubber *scrubber, const char *text)
+char *scrub_copy(const struct scrubber *scrubber, const char *text)
 {
     struct buf out = BUF_INIT(3 * strlen(text) + 16);
     if (scrubber_text(scrubber, text, strlen(text), &out))
@@ -205,11 +206,11 @@ static void describe(struct exec *exec, const struct exec_spec *spec)
     struct json *json = json_new_object();
     struct json *cmd = json_set_array(json, "cmd");
     for (size_t i = 0; i < spec->cmd.count; i++) {
-        cleanup_free char *text = scrub(scrubber, spec->cmd.items[i]);
+        cleanup_free char *text = scrub_copy(scrubber, spec->cmd.items[i]);
         json_add_text(cmd, text);
     }
     const char *workdir = spec->workdir ? spec->workdir : sandbox_workdir(exec->sandbox);
-    cleanup_free char *shown = workdir ? scrub(scrubber, workdir) : NULL;
+    cleanup_free char *shown = workdir ? scrub_copy(scrubber, workdir) : NULL;
     json_set_text(json, "workdir", shown);
     if (spec->timeout_ms > 0 && !spec->service)
         json_set_number(json, "timeout", (double)spec->timeout_ms / 1000);
@@ -367,8 +368,11 @@ bool exec_problem(struct exec *exec, struct err *ret_err)
 {
     pthread_mutex_lock(&exec->lock);
     bool problem = exec->facts && exec->facts->problem;
-    if (problem)
-        (void)err_set(ret_err, exec->facts->error, "%s", exec->facts->message);
+    if (problem) {
+        const char *workdir = json_get_text(exec->spec, "workdir");
+        (void)err_set(ret_err, exec->facts->error, "%s (in %s)", exec->facts->message,
+                      workdir ? workdir : "an unknown workdir");
+    }
     pthread_mutex_unlock(&exec->lock);
     return problem;
 }

@@ -65,6 +65,44 @@ static void copy_members(struct json *record, const struct json *from, const cha
     }
 }
 
+/* What came from the caller, masked again: secrets may have been registered since it was stored. */
+static void set_masked(struct json *record, const char *name, const struct json *value,
+                       const struct scrubber *scrubber)
+{
+    const char *text = json_text(value);
+    if (json_is_array(value)) {
+        struct json *list = json_set_array(record, name);
+        for (const struct json *item = json_first(value); item; item = json_next(item)) {
+            cleanup_free char *masked = scrub_copy(scrubber, json_text(item));
+            json_add_text(list, masked);
+        }
+        return;
+    }
+    cleanup_free char *masked = text ? scrub_copy(scrubber, text) : NULL;
+    json_set_text(record, name, masked);
+}
+
+static struct scrubber *scrubber_of(struct sandboxes *all, const struct source *source)
+{
+    if (source->exec)
+        return sandbox_scrubber(source->exec->sandbox);
+    struct sandbox *sandbox = sandboxes_lookup_uid(all, source->row->uid);
+    struct scrubber *scrubber = sandbox ? sandbox_scrubber(sandbox) : scrubber_new(NULL);
+    sandbox_unref(sandbox);
+    return scrubber;
+}
+
+static void add_described(struct sandboxes *all, const struct source *source, struct json *record)
+{
+    static const char *const names[] = {"timeout",          "max_output", "stdin", "on_disconnect",
+                                        "disconnect_grace", "service",    NULL};
+    struct scrubber *scrubber = scrubber_of(all, source);
+    set_masked(record, "cmd", json_get(source->spec, "cmd"), scrubber);
+    set_masked(record, "workdir", json_get(source->spec, "workdir"), scrubber);
+    scrubber_unref(scrubber);
+    copy_members(record, source->spec, names);
+}
+
 static void set_stream_lost(struct json *record)
 {
     struct json *error = json_set_object(record, "error");
@@ -115,16 +153,13 @@ static void add_bytes(const struct source *source, struct json *record)
 static int build(struct sandboxes *all, const struct source *source, bool with_output,
                  struct json **ret_json, struct err *err)
 {
-    static const char *const described[] = {
-        "cmd",           "workdir",          "timeout", "max_output", "stdin",
-        "on_disconnect", "disconnect_grace", "service", NULL};
     static const char *const ended[] = {"exit_code", "signal", "timed_out", "oom_killed", NULL};
     static const char *const used[] = {"duration", "cpu_time", "max_rss", NULL};
     static const char *const error[] = {"error", NULL};
     struct json *record = json_new_object();
     json_set_int(record, "id", source->number);
     json_set_text(record, "state", source->running ? "running" : "exited");
-    copy_members(record, source->spec, described);
+    add_described(all, source, record);
     json_set_time(record, "created", source->created);
     json_set_time(record, "ended", source->ended);
     copy_members(record, source->facts, ended);

@@ -10,3 +10,5 @@ struct sandbox *sandboxes_lookup_uid(struct sandboxes *all,
 struct exec *exec_lookup(struct sandboxes *all, const char *uid, int64_t number); /* likewise */
 /* The facts of a stored row; NULL while it runs. The caller frees it. */
 struct json *exec_row_result(const struct exec_row *row);
+/* TEXT with *** for each secret; malloc'd. */
+char *scrub_copy(const struct scrubber *scrubber, const char *text);

@@ -122,14 +122,14 @@ static int stdin_take(const struct exec_body *body, struct exec_spec *spec, stru
         return 0;
     }
     spec->stdin_kind = EXEC_STDIN_BYTES;
-    size_t len = strlen(body->stdin_text);
-    if ((base64 ? len / 4 * 3 : len) > CAP_JSON_STDIN + 2) {
+    struct str text = str_of(body->stdin_text);
+    bool ok = base64 ? base64_decode(&spec->stdin_bytes, text)
+                     : buf_append(&spec->stdin_bytes, text.ptr, text.len);
+    if (spec->stdin_bytes.overflow) {
         return err_set(err, ERR_TOO_LARGE,
                        "field 'stdin': at most 1 MiB; send more with stdin_encoding raw");
     }
-    bool ok = base64 ? base64_decode(&spec->stdin_bytes, str_of(body->stdin_text))
-                     : buf_append(&spec->stdin_bytes, body->stdin_text, len);
-    return ok ? 0 : bad(err, "stdin", base64 ? "is not base64, or above 1 MiB" : "is above 1 MiB");
+    return ok ? 0 : bad(err, "stdin", "is not base64");
 }
 
 static int spec_of(struct request *request, struct exec_body *body, struct exec_spec *ret_spec,
@@ -364,28 +364,28 @@ static enum verdict get_output(struct request *request)
 {
     struct err err = {0};
     cleanup_free char *uid = NULL;
-    int64_t number = 0, offset = 0, limit = INT64_MAX;
-    int stream = 0;
-    uint64_t total = 0;
-    if (request_param_number(request, "n", &number, &err) < 0 ||
+    struct exec_key key = {.number = 0};
+    struct exec_range range = {.length = INT64_MAX};
+    struct exec_reading reading = {0};
+    int64_t offset = 0;
+    if (request_param_number(request, "n", &key.number, &err) < 0 ||
         request_query_int(request, "offset", 0, INT64_MAX, &offset, &err) < 0 ||
-        request_query_int(request, "limit", 1, INT64_MAX, &limit, &err) < 0 ||
-        stream_of(request, &stream, &err) < 0 || subject_uid(request, &uid, &err) < 0) {
+        request_query_int(request, "limit", 1, INT64_MAX, &range.length, &err) < 0 ||
+        stream_of(request, &range.stream, &err) < 0 || subject_uid(request, &uid, &err) < 0) {
         return reply_problem(request, &err);
     }
     struct pipe *pipe = pipe_new(256 * KIB);
-    const struct exec_range range = {.stream = stream, .offset = (uint64_t)offset, .length = limit};
-    size_t scrubbed = 0;
-    if (exec_output_pipe(request_sandboxes(request), uid, number, &range, pipe, &total, &scrubbed,
-                         &err) < 0) {
+    key.uid = uid;
+    range.offset = (uint64_t)offset;
+    if (exec_output_pipe(request_sandboxes(request), &key, &range, pipe, &reading, &err) < 0) {
         pipe_unref(pipe);
         return reply_masked_problem(request, &err);
     }
     char text[24];
-    snprintf(text, sizeof(text), "%llu", (unsigned long long)total);
+    snprintf(text, sizeof(text), "%llu", (unsigned long long)reading.total);
     reply_header(request, "X-Output-Total", text);
-    if (scrubbed) {
-        snprintf(text, sizeof(text), "%zu", scrubbed);
+    if (reading.scrubbed) {
+        snprintf(text, sizeof(text), "%zu", reading.scrubbed);
         reply_header(request, "Scrubbed", text);
     }
     return reply_pipe(request, 200, "application/octet-stream", pipe, -1);
