@@ -36,9 +36,10 @@ static uint64_t disk_below(struct worker *worker, int fd, int depth, int64_t unt
     return bytes;
 }
 
-static void put_known(struct reply *reply, uint16_t tag, bool known, uint64_t value)
+static void put_known(struct reply *reply, uint16_t tag, bool (*read)(uint64_t *))
 {
-    if (known)
+    uint64_t value;
+    if (read(&value))
         field_put_u64(&reply->fields, tag, value);
 }
 
@@ -49,15 +50,17 @@ void op_usage(struct worker *worker)
     uint64_t value = 0;
     reply_init(&reply);
     cgroup_open(&cgroup);
-    put_known(&reply, TAG_MEMORY, cgroup_memory_used(&value), value);
-    put_known(&reply, TAG_CPU_US, cgroup_cpu_used(&value), value);
-    put_known(&reply, TAG_PIDS, cgroup_pids_used(&value), value);
-    put_known(&reply, TAG_OOM_KILLS, cgroup_oom_kills(&cgroup, &value), value);
+    put_known(&reply, TAG_MEMORY, cgroup_memory_used);
+    put_known(&reply, TAG_CPU_US, cgroup_cpu_used);
+    put_known(&reply, TAG_PIDS, cgroup_pids_used);
+    if (cgroup_oom_kills(&cgroup, &value))
+        field_put_u64(&reply.fields, TAG_OOM_KILLS, value);
     int fd = worker->workdir_errno == 0 ? open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (fd >= 0) {
         int64_t until = now_ms() + LOOK_MS;
         value = disk_below(worker, fd, 0, until);
-        put_known(&reply, TAG_DISK, now_ms() < until, value); /* else it is not the truth */
+        if (now_ms() < until) /* else it is not the truth */
+            field_put_u64(&reply.fields, TAG_DISK, value);
         close(fd);
     }
     worker_reply(worker, FRAME_RESULT, &reply);

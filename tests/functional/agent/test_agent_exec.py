@@ -458,7 +458,6 @@ def test_out_of_descriptors(agents):
         run.wait_started()
     failed = [run for run in runs if run.result]
     assert 5 < len(failed) < 30 and {run.result["error"] for run in failed} == {"exec_failed"}
-    assert client.request("STAT", ("path", "/"))["error"] == "busy"
     client = agent.hello()  # another stream has a place
     for run in runs:
         again = client.start(exec_id=run.exec_id, join=1)
