@@ -17,6 +17,7 @@ struct task;
 
 struct options {
     int listen_fd;             /* -1: the abstract socket, with the peer check */
+    const char *uid;           /* of the sandbox; NULL: any hello's */
     int64_t first_hello_ms;    /* without a hello by then: exit */
     int64_t without_server_ms; /* without a stream for so long: execs without KEEP are killed */
 };

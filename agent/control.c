@@ -25,6 +25,15 @@ static bool same_token(const uint8_t *a, const uint8_t *b)
     return differs == 0;
 }
 
+/* A name may lead to the container of before, whose sandbox is another one. */
+static bool is_meant(const struct agent *agent, const struct message *message)
+{
+    const char *uid = agent->options.uid;
+    struct field said;
+    return uid == NULL || (message_find(message, TAG_UID, &said) && said.len == strlen(uid) &&
+                           memcmp(said.data, uid, said.len) == 0);
+}
+
 static void refuse_hello(struct conn *conn, const char *code, const char *why)
 {
     struct reply reply;
@@ -112,6 +121,10 @@ static void on_hello(struct conn *conn, const struct message *message)
     if (message_u64(message, TAG_VERSION, 0) == 0 || !message_find(message, TAG_TOKEN, &token) ||
         token.len != PROTO_TOKEN_LEN) {
         refuse_hello(conn, "invalid_request", "the hello has no version or no token");
+        return;
+    }
+    if (!is_meant(agent, message)) {
+        refuse_hello(conn, "not_ready", "this is the agent of another sandbox");
         return;
     }
     bool fresh = !agent->has_token;

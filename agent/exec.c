@@ -34,6 +34,7 @@ static void send_started(struct exec *exec)
     reply_init(&reply);
     field_put_u64(&reply.fields, TAG_PID, (uint64_t)exec->pid);
     field_put_u64(&reply.fields, TAG_JOINED, exec->joined);
+    field_put_u64(&reply.fields, TAG_KEEP, exec->keep);
     field_put_u64(&reply.fields, TAG_STDIN_DONE, exec->in.ring.end);
     field_put_u64(&reply.fields, TAG_OFFSET_OUT, exec->out[0].sent);
     field_put_u64(&reply.fields, TAG_OFFSET_ERR, exec->out[1].sent);

@@ -39,7 +39,7 @@ static bool read_whole(struct worker *worker, int fd, const struct stat *status,
     }
     if (text->data != NULL && text->len == (size_t)status->st_size)
         return true;
-    worker_errno(worker, "read");
+    worker_errno(worker);
     return false;
 }
 
@@ -78,7 +78,8 @@ static bool check_count(struct worker *worker, uint64_t found)
         return true;
     struct reply *failure = worker_failure(worker);
     if (failure != NULL) {
-        reply_error(failure, "conflict", "the text is there %llu times", (unsigned long long)found);
+        reply_error(failure, "conflict", "%s: the text is there %llu times", worker->subject,
+                    (unsigned long long)found);
         field_put_u64(&failure->fields, TAG_COUNT, found);
     }
     return false;
@@ -173,7 +174,7 @@ static bool copy_contents(struct worker *worker, int fd, struct rewrite *rewrite
         if (count < 0 && errno == EINTR)
             continue;
         if (count < 0)
-            worker_errno(worker, "read");
+            worker_errno(worker);
         if (count <= 0)
             return count == 0;
         if (worker_is_cancelled(worker) || !rewrite_write(worker, rewrite, bytes, (size_t)count))
@@ -186,6 +187,7 @@ static bool move_by_copy(struct worker *worker, const char *from, const char *to
 {
     struct stat status;
     struct rewrite rewrite;
+    worker_about(worker, from);
     if (lstat(from, &status) < 0 || !S_ISREG(status.st_mode)) {
         worker_error(worker, "not_supported",
                      "only a regular file can be moved to another file system");
@@ -194,6 +196,7 @@ static bool move_by_copy(struct worker *worker, const char *from, const char *to
     int fd = open_regular(worker, from, &status);
     if (fd < 0)
         return false;
+    worker_about(worker, to);
     bool done = rewrite_begin(worker, to, false, &rewrite);
     if (done) {
         rewrite.must_be_new = !overwrite;
@@ -204,8 +207,9 @@ static bool move_by_copy(struct worker *worker, const char *from, const char *to
             rewrite_abort(&rewrite);
     }
     close(fd);
+    worker_about(worker, from);
     if (done && unlink(from) < 0) {
-        worker_errno(worker, "remove the original");
+        worker_error(worker, errno_code(errno), "remove the original: %m");
         done = false;
     }
     return done;
@@ -220,7 +224,7 @@ static bool move_to(struct worker *worker, const char *from, const char *to, boo
     if (errno == EINVAL)
         worker_error(worker, "invalid_path", "a directory cannot be moved into itself");
     else
-        worker_errno(worker, "move");
+        worker_errno(worker);
     return false;
 }
 
@@ -232,8 +236,13 @@ void op_move(struct worker *worker)
     struct reply reply;
     if (!worker_path(worker, TAG_PATH, from) || !worker_path(worker, TAG_TO, to))
         return;
-    if (lstat(from, &status) < 0 || make_parents(to) < 0) {
-        worker_errno(worker, "move");
+    if (lstat(from, &status) < 0) {
+        worker_errno(worker);
+        return;
+    }
+    worker_about(worker, to);
+    if (make_parents(to) < 0) {
+        worker_errno(worker);
         return;
     }
     if (!move_to(worker, from, to, overwrite))
@@ -260,13 +269,13 @@ void op_mode(struct worker *worker)
         return;
     }
     if (stat(path, &status) < 0) {
-        worker_errno(worker, "mode");
+        worker_errno(worker);
         return;
     }
     if (!request_matches(worker, &status))
         return;
     if (chmod(path, (mode_t)mode) < 0 || stat(path, &status) < 0) {
-        worker_errno(worker, "mode");
+        worker_errno(worker);
         return;
     }
     reply_init(&reply);
@@ -289,7 +298,7 @@ void op_mkdir(struct worker *worker)
     }
     if (!exists && (path_make_directories(AT_FDCWD, path) < 0 ||
                     (mode >= 0 && chmod(path, (mode_t)mode) < 0) || stat(path, &status) < 0)) {
-        worker_errno(worker, "make directory");
+        worker_errno(worker);
         return;
     }
     reply_init(&reply);

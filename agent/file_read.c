@@ -9,14 +9,14 @@
 int open_regular(struct worker *worker, const char *path, struct stat *ret_status)
 {
     if (stat(path, ret_status) < 0) {
-        worker_errno(worker, "open");
+        worker_errno(worker);
         return -1;
     }
     int fd = -1;
     if (S_ISREG(ret_status->st_mode)) {
         fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         if (fd < 0 || fstat(fd, ret_status) < 0) {
-            worker_errno(worker, "open");
+            worker_errno(worker);
             if (fd >= 0)
                 close(fd);
             return -1;
@@ -43,7 +43,7 @@ static bool send_range(struct worker *worker, int fd, uint64_t offset, uint64_t 
         if (count < 0 && errno == EINTR)
             continue;
         if (count < 0) {
-            worker_errno(worker, "read");
+            worker_errno(worker);
             return false;
         }
         if (count == 0)
@@ -95,7 +95,7 @@ void op_stat(struct worker *worker)
     if (!worker_path(worker, TAG_PATH, path))
         return;
     if (stat(path, &status) < 0) {
-        worker_errno(worker, "stat");
+        worker_errno(worker);
         return;
     }
     reply_init(&reply);

@@ -167,7 +167,7 @@ void op_remove(struct worker *worker)
             result = unlinkat(parent, name, AT_REMOVEDIR);
     }
     if (result < 0 && !worker->cancelled)
-        worker_errno(worker, "remove");
+        worker_errno(worker);
     if (parent >= 0)
         close(parent);
     if (result < 0)

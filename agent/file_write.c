@@ -56,7 +56,7 @@ static bool check_target(struct worker *worker, const struct target *target)
         return false;
     }
     if (target->exists && faccessat(target->directory, target->name, W_OK, 0) < 0) {
-        worker_errno(worker, "write");
+        worker_errno(worker);
         return false;
     }
     return request_matches(worker, target->exists ? &target->status : NULL);
@@ -70,7 +70,7 @@ bool rewrite_begin(struct worker *worker, const char *path, bool make, struct re
     struct rewrite rewrite = {.fd = -1, .target.directory = -1};
     uint64_t number = 0;
     if (target_open(path, make, &rewrite.target) < 0) {
-        worker_errno(worker, "write");
+        worker_errno(worker);
         return false;
     }
     if (!check_target(worker, &rewrite.target)) {
@@ -85,7 +85,7 @@ bool rewrite_begin(struct worker *worker, const char *path, bool make, struct re
                         O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (rewrite.fd < 0) {
         /* Writing into the old file instead would lose it when the new contents do not arrive. */
-        worker_errno(worker, "new file in the directory");
+        worker_error(worker, errno_code(errno), "new file in the directory: %m");
         target_close(&rewrite.target);
         return false;
     }
@@ -101,7 +101,7 @@ bool rewrite_write(struct worker *worker, struct rewrite *rewrite, const void *d
         if (count < 0 && errno == EINTR)
             continue;
         if (count < 0) {
-            worker_errno(worker, "write");
+            worker_errno(worker);
             return false;
         }
         ptr += count;
@@ -155,7 +155,6 @@ bool rewrite_commit(struct worker *worker, struct rewrite *rewrite, int mode,
 {
     struct target *target = &rewrite->target;
     struct stat now;
-    const char *step = "write";
     bool matches = true;
     bool done = finish_temporary(rewrite, mode, ret_status);
     if (done && message_count(&worker->request, TAG_IF_MATCH) > 0) {
@@ -163,12 +162,10 @@ bool rewrite_commit(struct worker *worker, struct rewrite *rewrite, int mode,
         matches = request_matches(worker, exists ? &now : NULL);
         done = matches;
     }
-    if (done) {
-        step = "rename";
+    if (done)
         done = rewrite->must_be_new ? rename_new(rewrite) == 0
                                     : renameat(target->directory, rewrite->temporary,
                                                target->directory, target->name) == 0;
-    }
     if (done) {
         target_close(target);
         return true;
@@ -176,7 +173,7 @@ bool rewrite_commit(struct worker *worker, struct rewrite *rewrite, int mode,
     if (matches && errno == EEXIST)
         worker_error(worker, "precondition_failed", "the file is there already");
     else if (matches)
-        worker_errno(worker, step);
+        worker_errno(worker);
     rewrite_abort(rewrite);
     return false;
 }

@@ -18,6 +18,7 @@ static const char help[] =
     "The process inside every sandbox of podsandboxd.\n"
     "\n"
     "  serve              be PID 1 of the sandbox and listen for the server\n"
+    "    --uid UID            refuse a server that means another sandbox\n"
     "    --listen-fd N        on this listening socket, not on the abstract one\n"
     "    --first-hello S      exit when no server has come after S seconds (300)\n"
     "    --without-server S   end executions after S seconds without a server (600)\n"
@@ -25,7 +26,7 @@ static const char help[] =
     "  install DIRECTORY  copy this program there\n"
     "  --version, --help\n"
     "\n"
-    "Exit status of serve: 0 terminated, 1 failed, 3 deadline passed, 4 no server came.\n";
+    "Exit status of serve: 1 failed, 3 deadline passed, 4 no server came, 143 terminated.\n";
 
 extern char **environ;
 
@@ -47,6 +48,10 @@ static int serve_command(char **args)
         const char *end = NULL;
         if (args[1] == NULL)
             return usage("a value is missing for ", args[0]);
+        if (strcmp(args[0], "--uid") == 0) {
+            options.uid = args[1];
+            continue;
+        }
         if (!number_read(args[1], 1000000000, &value, &end) || *end != '\0')
             return usage("not a number: ", args[1]);
         if (strcmp(args[0], "--listen-fd") == 0)

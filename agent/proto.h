@@ -30,7 +30,8 @@
 #define PROTO_EXECS 512 /* that the agent knows at once; more: busy */
 
 /* Exit codes of `podsandbox-agent serve`, which are the container's. */
-#define PROTO_EXIT_TERMINATED 0 /* TERM */
+/* As by the signal TERM: 0 would be a success, of which the kubelet does not tell the reason. */
+#define PROTO_EXIT_TERMINATED 143
 #define PROTO_EXIT_FAILED 1
 #define PROTO_EXIT_DEADLINE 3
 #define PROTO_EXIT_NO_HELLO 4
@@ -44,7 +45,8 @@ enum frame_type {
     /* a→s: VERSION, AGENT, FRESH, CONFIGURED, DEADLINE_MS, BLOB, BLOB_VERSION, UPTIME_MS,
      * MEMORY_LIMIT, PIDS_LIMIT, CPU_MILLI, EXEC_ID (each known one) */
     FRAME_HELLO_OK = 2,
-    /* a→s, then it closes: ERROR (forbidden: a wrong token), MESSAGE */
+    /* a→s, then it closes: ERROR (forbidden: a wrong token; not_ready: the UID of another sandbox,
+     * try again), MESSAGE */
     FRAME_HELLO_NO = 3,
     /* s→a: SEQ, ENV*, ENV_SET (1: ENV* replaces the environment; else each ENV sets one variable
      * more), WORKDIR, DEADLINE_MS (0: none), BLOB with BLOB_VERSION (above 0; the same again is

@@ -239,7 +239,7 @@ void op_tree(struct worker *worker)
     if (!worker_path(worker, TAG_PATH, path))
         return;
     if (stat(path, &status) < 0) {
-        worker_errno(worker, "tree");
+        worker_errno(worker);
         return;
     }
     if (walk_root(&walk, path, &status) && worker_end(worker))
@@ -247,5 +247,5 @@ void op_tree(struct worker *worker)
     else if (!worker->cancelled && errno == E2BIG)
         worker_error(worker, "too_large", "too many names in one directory");
     else if (!worker->cancelled)
-        worker_errno(worker, "tree");
+        worker_errno(worker);
 }

@@ -53,19 +53,38 @@ struct reply *worker_failure(struct worker *worker)
 
 void worker_error(struct worker *worker, const char *code, const char *format, ...)
 {
+    int errnum = errno; /* for %m */
     struct reply *failure = worker_failure(worker);
+    char text[512];
     va_list args;
     if (failure == NULL)
         return;
     va_start(args, format);
-    reply_verror(failure, code, format, args);
+    errno = errnum;
+    /* clang 14 does not see va_start() through calls. */
+    (void)vsnprintf(text, sizeof(text), format, args); /* NOLINT(clang-analyzer-valist.*) */
     va_end(args);
+    reply_error(failure, code, "%s%s%s", worker->subject, worker->subject[0] != '\0' ? ": " : "",
+                text);
 }
 
-void worker_errno(struct worker *worker, const char *what)
+void worker_errno(struct worker *worker)
 {
-    int errnum = errno;
-    worker_error(worker, errno_code(errnum), "%s: %m", what);
+    worker_error(worker, errno_code(errno), "%m");
+}
+
+/* Cut at a character border: its end, which tells files apart, stays. */
+void worker_about(struct worker *worker, const char *path)
+{
+    size_t len = strlen(path);
+    const char *from = path, *cut = "";
+    if (len >= sizeof(worker->subject)) {
+        cut = "...";
+        from = path + len - (sizeof(worker->subject) - sizeof("..."));
+        while (((unsigned char)*from & 0xc0u) == 0x80u)
+            from++;
+    }
+    (void)snprintf(worker->subject, sizeof(worker->subject), "%s%s", cut, from);
 }
 
 void worker_refuse(int fd, int errnum)
@@ -209,6 +228,8 @@ bool worker_path(struct worker *worker, uint16_t tag, char *buffer)
     buffer[field.len] = '\0';
     if (field.len == 0)
         memcpy(buffer, ".", 2);
+    if (tag == TAG_PATH)
+        worker_about(worker, buffer);
     if (buffer[0] != '/' && worker->workdir_errno != 0) {
         errno = worker->workdir_errno;
         worker_error(worker, "workdir_not_found", "workdir: %m");

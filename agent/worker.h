@@ -9,6 +9,8 @@
 #include "agent/frame.h"
 #include "agent/message.h"
 
+#define SUBJECT_MAX 512 /* of a path in a message */
+
 /* A process that serves one request about files or ports over a packet socket to PID 1, one frame a
  * packet, and ends. It waits by blocking; it holds nothing that is secret. */
 struct worker {
@@ -18,9 +20,10 @@ struct worker {
     int workdir_errno; /* 0: relative paths start at the workdir */
     bool cancelled;    /* by a CANCEL, or nobody is there any more */
     bool answered;
-    bool failed;          /* the answer is `failure`; it is sent when all is cleaned up */
-    uint64_t sent, limit; /* stream 1 */
-    size_t filled;        /* bytes in `data` not yet sent */
+    char subject[SUBJECT_MAX]; /* the path that errors are about, "": none */
+    bool failed;               /* the answer is `failure`; it is sent when all is cleaned up */
+    uint64_t sent, limit;      /* stream 1 */
+    size_t filled;             /* bytes in `data` not yet sent */
     uint8_t packet[FRAME_HEADER_LEN + FRAME_PAYLOAD_MAX];
     uint8_t data[FRAME_HEADER_LEN + FRAME_PAYLOAD_MAX];
     struct reply failure;
@@ -30,15 +33,17 @@ _Noreturn void worker_run(int fd);
 /* By the zygote, when it cannot fork. */
 void worker_refuse(int fd, int errnum);
 
-/* Only the first answer counts. */
+/* Only the first answer counts. The text of an error begins with the subject, if there is one. */
 void worker_reply(struct worker *worker, uint8_t type, const struct reply *reply);
 void worker_error(struct worker *worker, const char *code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* The same for an answer with more fields: where to put them, NULL when there is an answer already.
  */
 struct reply *worker_failure(struct worker *worker);
-/* The code that fits errno; the text is "WHAT: reason". */
-void worker_errno(struct worker *worker, const char *what);
+/* The code that fits errno, and its reason as the text. */
+void worker_errno(struct worker *worker);
+/* What errors are about from here on; worker_path() says so of PATH. */
+void worker_about(struct worker *worker, const char *path);
 
 /* The next frame for us; false when none comes any more (then `cancelled` is set). */
 bool worker_receive(struct worker *worker, struct frame *ret_frame);

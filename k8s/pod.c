@@ -286,6 +286,10 @@ static int build_container(const struct pod_plan *plan, const struct box_spec *s
     command = json_set_array(container, "command");
     json_add_text(command, agent_path(plan));
     json_add_text(command, "serve");
+    if (spec->uid != NULL && spec->uid[0] != '\0') {
+        json_add_text(command, "--uid"); /* an exec by the pod's name may reach the one before */
+        json_add_text(command, spec->uid);
+    }
     json_set_text(container, "workingDir", spec->workdir);
     home = json_new_object(); /* uid 1000 need not be in the image's passwd */
     json_set_text(home, "name", "HOME");

@@ -136,13 +136,16 @@ static void fail(struct box_info *info, enum err_code code, const char *message)
     copy_text(info->message, sizeof(info->message), message);
 }
 
-/* The exit codes of `podsandbox-agent serve`, which ends by itself with these. */
+#define EXIT_TERMINATED 143
+
+/* The exit codes of `podsandbox-agent serve`, which ends by itself with these; 0 was that of an
+ * earlier version for TERM. */
 static const char *own_end(int64_t exit_code)
 {
-    return exit_code == 0   ? "it was told to end"
-           : exit_code == 3 ? "the deadline has passed"
-           : exit_code == 4 ? "no server came"
-                            : NULL;
+    return exit_code == 0 || exit_code == EXIT_TERMINATED ? "it was told to end"
+           : exit_code == 3                               ? "the deadline has passed"
+           : exit_code == 4                               ? "no server came"
+                                                          : NULL;
 }
 
 /* A container's end: INFO gets the reason, the exit code and the runtime's message. WHO is NULL for
@@ -163,7 +166,8 @@ static void fail_by_container(struct box_info *info, const struct json *terminat
     if (code == ERR_NONE)
         code = who == NULL ? ERR_CONTAINER_EXITED : ERR_AGENT_FAILED;
     fail(info, code, message);
-    info->ended_well = own != NULL;
+    /* Told to by whom? Well only if the pod is being deleted: assess_ended(). */
+    info->ended_well = own != NULL && exit_code != EXIT_TERMINATED;
 }
 
 static const struct json *condition(const struct json *status, const char *type)
@@ -220,9 +224,15 @@ static const struct json *failed_init(const struct json *status, const char **re
     return NULL;
 }
 
-/* A pod in phase Failed or Succeeded. */
-static void assess_ended(const struct json *status, struct box_info *info)
+static bool is_being_deleted(const struct json *pod)
 {
+    return json_get_text(json_get(pod, "metadata"), "deletionTimestamp") != NULL;
+}
+
+/* A pod in phase Failed or Succeeded, or soon: our container has ended. */
+static void assess_ended(const struct json *pod, struct box_info *info)
+{
+    const struct json *status = json_get(pod, "status");
     const struct json *ours = status_of(status, "containerStatuses", POD_CONTAINER);
     const struct json *terminated = json_path(ours, "state.terminated");
     const char *reason = json_get_text(status, "reason");
@@ -241,6 +251,8 @@ static void assess_ended(const struct json *status, struct box_info *info)
         fail(info, code, message);
     } else if (terminated != NULL) {
         fail_by_container(info, terminated, NULL);
+        if (json_get_int(terminated, "exitCode", -1) == EXIT_TERMINATED && is_being_deleted(pod))
+            info->ended_well = true;
     } else {
         fail(info, ERR_CONTAINER_EXITED, message != NULL ? message : "the pod has ended");
     }
@@ -372,16 +384,18 @@ int64_t reason_apply(const struct pod_history *history, int64_t now_ms, struct b
  */
 
 /* True when our container shows that what was in it is lost. */
-static bool assess_container(const struct json *ours, struct pod_history *history,
+static bool assess_container(const struct json *pod, struct pod_history *history,
                              struct box_info *info)
 {
+    const struct json *ours =
+        status_of(json_get(pod, "status"), "containerStatuses", POD_CONTAINER);
     const struct json *terminated = json_path(ours, "state.terminated");
     bool running = json_path(ours, "state.running") != NULL;
     const char *id = json_get_text(ours, "containerID");
 
     copy_text(info->container_id, sizeof(info->container_id), id);
     if (terminated != NULL) {
-        fail_by_container(info, terminated, NULL);
+        assess_ended(pod, info);
         return true;
     }
     if (json_get_int(ours, "restartCount", 0) > 0 ||
@@ -436,10 +450,10 @@ void reason_of_pod(const struct json *pod, struct pod_history *history, int64_t 
     copy_text(ret_info->container_id, sizeof(ret_info->container_id),
               json_get_text(ours, "containerID"));
     if (phase != NULL && (strcmp(phase, "Failed") == 0 || strcmp(phase, "Succeeded") == 0)) {
-        assess_ended(status, ret_info);
-    } else if (json_get_text(json_get(pod, "metadata"), "deletionTimestamp") != NULL) {
+        assess_ended(pod, ret_info);
+    } else if (is_being_deleted(pod)) {
         assess_terminating(status, ret_info);
-    } else if (!assess_container(ours, history, ret_info)) {
+    } else if (!assess_container(pod, history, ret_info)) {
         assess_starting(status, ret_info);
         note_containers(pod, history, now_ms);
         (void)reason_apply(history, now_ms, ret_info);
@@ -476,7 +490,8 @@ static enum err_code classify_failed(const struct json *event, const char *messa
         {"Failed to pull image", ERR_IMAGE_PULL_FAILED, false},
         {"Error: ErrImagePull", ERR_NONE, false}, /* says nothing that the one above has not */
         {"Error: ImagePullBackOff", ERR_NONE, false},
-        {"ErrImageNeverPull", ERR_NONE, false}, /* has an event of that name, with words */
+        {"Error: ErrImageNeverPull", ERR_IMAGE_PULL_FAILED, true},
+        {"Error: InvalidImageName", ERR_INVALID_IMAGE, true},
         {"runAsNonRoot", ERR_CONTAINER_CONFIG, true},
         {"Error: ", ERR_CONTAINER_START, true},
     };
@@ -512,6 +527,11 @@ static enum err_code classify_event(const struct json *event, const char *reason
     if (strcmp(reason, "ErrImageNeverPull") == 0) {
         *ret_fatal = true;
         return ERR_IMAGE_PULL_FAILED;
+    }
+    if (strcmp(reason, "InspectFailed") == 0 &&
+        strstr(message, "Failed to apply default image tag") != NULL) {
+        *ret_fatal = true; /* says why, just before "Error: InvalidImageName" */
+        return ERR_INVALID_IMAGE;
     }
     if (strcmp(reason, "NetworkNotReady") == 0)
         return ERR_NETWORK_SETUP;

@@ -227,11 +227,13 @@ static void link_up(void *arg, const struct link_hello *hello)
     }
     execs_link_up(sandbox, hello);
     calls_link_up(sandbox);
+    if (adopted) {
+        sandbox_event(sandbox, "adopted", NULL);
+    }
     if (meeting == MEETING_SAME) {
         sandbox_made_running(sandbox);
     }
     if (adopted) {
-        sandbox_event(sandbox, "adopted", NULL);
         sweeper_wake(sandbox->all); /* it looks up what is published */
     }
     sandbox_settle(sandbox);

@@ -120,17 +120,20 @@ static int take_id_locked(struct sandboxes *all, struct sandbox *sandbox, struct
     return 0;
 }
 
-/* A failed one that has nothing left in the substrate gives its id up. */
+/* A failed one that has nothing left in the substrate gives its id up, and one that is gone has
+ * done so as soon as its tombstone is written. */
 static void make_room(struct sandboxes *all, const char *id)
 {
     cleanup(sandbox_unrefp) struct sandbox *holder = sandboxes_lookup(all, id);
     int64_t until = clock_now_ms() + BURIAL_MS;
-    if (!holder || !sandbox_bury(holder)) {
+    if (!holder) {
         return;
     }
-    for (;;) { /* until the tombstone is written */
+    (void)sandbox_bury(holder); /* false: it is not a failed one */
+    for (;;) {
         uint64_t seen = event_count(&holder->changed);
-        if (sandbox_settled(holder) || !event_block(&holder->changed, seen, until)) {
+        if (sandbox_state(holder) != SANDBOX_GONE || sandbox_settled(holder) ||
+            !event_block(&holder->changed, seen, until)) {
             return;
         }
     }

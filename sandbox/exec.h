@@ -83,20 +83,28 @@ int exec_record(struct exec *exec, bool with_output, struct json **ret_json,
                 struct err *err) must_check;
 int exec_list_json(struct sandboxes *all, const char *uid, int64_t before, size_t limit,
                    struct json **ret_page, struct err *err) must_check;
-/* Raw output of stream 1 or 2 from OFFSET, at most LEN, masked; RET_TOTAL: received so far. Looks
- * beyond both ends, so that a secret across them is masked too. */
-int exec_output(struct sandboxes *all, const char *uid, int64_t number, int stream, uint64_t offset,
-                size_t len, struct buf *out, uint64_t *ret_total, size_t *ret_scrubbed,
-                struct err *err) must_check;
-/* The same as a stream of pieces into PIPE, up to what was received when it began, or to where the
- * middle was dropped. RET_SCRUBBED counts the first 64 KiB. */
-struct exec_range {
-    int stream;
-    uint64_t offset;
-    int64_t length; /* -1: to the end */
+/* Raw output, masked. Looks beyond both ends, so that a secret across them is masked too. A range
+ * that begins where bytes were dropped or lost is ERR_RANGE_NOT_SATISFIABLE; one that runs into
+ * such a place ends before it. */
+struct exec_key {
+    const char *uid; /* of the sandbox */
+    int64_t number;
 };
-int exec_output_pipe(struct sandboxes *all, const char *uid, int64_t number,
-                     const struct exec_range *range, struct pipe *pipe, uint64_t *ret_total,
-                     size_t *ret_scrubbed, struct err *err) must_check;
+struct exec_range {
+    int stream; /* 1 or 2 */
+    uint64_t offset;
+    int64_t length; /* at most; -1: to the end */
+};
+struct exec_reading {
+    uint64_t total; /* received so far */
+    size_t scrubbed;
+};
+int exec_output(struct sandboxes *all, const struct exec_key *key, const struct exec_range *range,
+                struct buf *out, struct exec_reading *ret_reading, struct err *err) must_check;
+/* The same as a stream of pieces into PIPE, up to what was received when it began, or to where the
+ * middle was dropped. `scrubbed` counts the first 64 KiB. */
+int exec_output_pipe(struct sandboxes *all, const struct exec_key *key,
+                     const struct exec_range *range, struct pipe *pipe,
+                     struct exec_reading *ret_reading, struct err *err) must_check;
 /* Removes the journals of a sandbox whose tombstone was forgotten. */
 void execs_forget(struct sandboxes *all, const char *uid);

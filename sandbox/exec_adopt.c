@@ -66,7 +66,7 @@ static int from_agent(struct sandbox *sandbox, int64_t number, struct exec **ret
     json_set_null(spec, "timeout");
     json_set_int(spec, "max_output", sandbox->all->config.max_output);
     json_set_text(spec, "stdin", "none");
-    json_set_text(spec, "on_disconnect", "kill");
+    json_set_null(spec, "on_disconnect");
     json_set_number(spec, "disconnect_grace", (double)EXEC_ADOPTED_GRACE_MS / 1000);
     json_set_bool(spec, "service", false);
     json_set_bool(spec, "adopted", true);

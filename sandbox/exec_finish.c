@@ -62,7 +62,7 @@ static void put_facts(struct json *json, const struct exec_facts *facts)
 }
 
 /* Only in the store: where the journal has no bytes, and where it has masks. */
-static void put_ranges(struct json *json, const char *name, const struct ranges *ranges)
+void exec_put_ranges(struct json *json, const char *name, const struct ranges *ranges)
 {
     cleanup_free char *text = ranges->count > 0 ? ranges_text(ranges) : NULL;
     if (text)
@@ -78,10 +78,10 @@ struct json *exec_facts_json(struct exec *exec, struct exec_moment *ret_moment)
     put_facts(json, exec->facts ? exec->facts : &unknown);
     if (exec->facts && exec->facts->problem)
         json_set_bool(json, "problem", true);
-    put_ranges(json, "stdout_lost", &exec->streams[0].lost);
-    put_ranges(json, "stderr_lost", &exec->streams[1].lost);
-    put_ranges(json, "stdout_masks", &exec->streams[0].masks);
-    put_ranges(json, "stderr_masks", &exec->streams[1].masks);
+    exec_put_ranges(json, "stdout_lost", &exec->streams[0].lost);
+    exec_put_ranges(json, "stderr_lost", &exec->streams[1].lost);
+    exec_put_ranges(json, "stdout_masks", &exec->streams[0].masks);
+    exec_put_ranges(json, "stderr_masks", &exec->streams[1].masks);
     if (exec->facts) {
         json_set_int(json, "stdout_bytes", (int64_t)exec->totals[0]);
         json_set_int(json, "stderr_bytes", (int64_t)exec->totals[1]);
@@ -104,7 +104,11 @@ int exec_store(struct exec *exec, struct err *err)
     char running[] = "running", exited[] = "exited";
     struct exec_moment moment;
     struct json *facts = exec_facts_json(exec, &moment);
-    bool fits = json_print(exec->spec, &spec);
+    struct scrubber *scrubber = sandbox_scrubber(exec->sandbox);
+    struct json *masked = exec_masked_spec(exec->spec, scrubber);
+    bool fits = json_print(masked, &spec);
+    json_free(masked);
+    scrubber_unref(scrubber);
     if (!moment.running || lost_some(exec))
         fits = fits && json_print(facts, &result);
     json_free(facts);

@@ -92,15 +92,29 @@ static struct scrubber *scrubber_of(struct sandboxes *all, const struct source *
     return scrubber;
 }
 
+struct json *exec_masked_spec(const struct json *spec, const struct scrubber *scrubber)
+{
+    struct json *masked = json_new_object();
+    for (const struct json *item = json_first(spec); item; item = json_next(item)) {
+        const char *name = json_key(item);
+        if (strcmp(name, "cmd") == 0 || strcmp(name, "workdir") == 0)
+            set_masked(masked, name, item, scrubber);
+        else
+            json_set(masked, name, json_copy(item));
+    }
+    return masked;
+}
+
 static void add_described(struct sandboxes *all, const struct source *source, struct json *record)
 {
-    static const char *const names[] = {"timeout",          "max_output", "stdin", "on_disconnect",
-                                        "disconnect_grace", "service",    NULL};
+    static const char *const names[] = {"cmd",   "workdir",       "timeout",          "max_output",
+                                        "stdin", "on_disconnect", "disconnect_grace", "service",
+                                        NULL};
     struct scrubber *scrubber = scrubber_of(all, source);
-    set_masked(record, "cmd", json_get(source->spec, "cmd"), scrubber);
-    set_masked(record, "workdir", json_get(source->spec, "workdir"), scrubber);
+    struct json *spec = exec_masked_spec(source->spec, scrubber);
+    copy_members(record, spec, names);
+    json_free(spec);
     scrubber_unref(scrubber);
-    copy_members(record, source->spec, names);
 }
 
 static void set_stream_lost(struct json *record)

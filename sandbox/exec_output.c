@@ -255,15 +255,17 @@ static int raw_range(const struct output *output, uint64_t offset, size_t len, u
     return 0;
 }
 
-static int read_raw(const struct output *output, uint64_t offset, size_t len, struct buf *out,
+static int read_raw(const struct output *output, const struct exec_range *range, struct buf *out,
                     size_t *ret_scrubbed, struct err *err)
 {
     struct piece piece = {0};
     uint64_t from = 0, to = 0;
+    size_t room = out->max - out->len;
+    size_t len = range->length < 0 || (uint64_t)range->length > room ? room : (size_t)range->length;
     *ret_scrubbed = 0;
-    if (offset >= output->total)
+    if (range->offset >= output->total)
         return 0;
-    if (raw_range(output, offset, len, &from, &to, err))
+    if (raw_range(output, range->offset, len, &from, &to, err))
         return -1;
     if (from == to)
         return 0;
@@ -272,33 +274,37 @@ static int read_raw(const struct output *output, uint64_t offset, size_t len, st
     bool fits = buf_append(out, piece.data, (size_t)(to - from));
     *ret_scrubbed = piece.masks.count;
     piece_done(&piece);
-    return fits ? 0 : err_set(err, ERR_TOO_LARGE, "the output does not fit the reply");
+    return fits ? 0 : err_set(err, ERR_BUSY, "no memory for the output");
 }
 
-int exec_output(struct sandboxes *all, const char *uid, int64_t number, int stream, uint64_t offset,
-                size_t len, struct buf *out, uint64_t *ret_total, size_t *ret_scrubbed,
-                struct err *err)
+static int output_of_key(struct sandboxes *all, const struct exec_key *key, int stream,
+                         struct output *ret_output, struct err *err)
+{
+    struct exec_row row = {0};
+    if (store_get_exec(all->store, key->uid, key->number, &row, err))
+        return -1;
+    struct json *result = exec_row_result(&row);
+    int rc = output_of_row(all, &row, stream, result, ret_output, err);
+    json_free(result);
+    exec_row_done(&row);
+    return rc;
+}
+
+int exec_output(struct sandboxes *all, const struct exec_key *key, const struct exec_range *range,
+                struct buf *out, struct exec_reading *ret_reading, struct err *err)
 {
     struct output output = {0};
-    struct exec *exec = exec_lookup(all, uid, number);
-    int rc;
-    if (exec) {
-        rc = output_of_exec(exec, stream, &output, err);
-    } else {
-        struct exec_row row = {0};
-        if (store_get_exec(all->store, uid, number, &row, err))
-            return -1;
-        struct json *result = exec_row_result(&row);
-        rc = output_of_row(all, &row, stream, result, &output, err);
-        json_free(result);
-        exec_row_done(&row);
-    }
+    struct exec_reading reading = {0};
+    struct exec *exec = exec_lookup(all, key->uid, key->number);
+    int rc = exec ? output_of_exec(exec, range->stream, &output, err)
+                  : output_of_key(all, key, range->stream, &output, err);
     if (rc == 0) {
-        rc = read_raw(&output, offset, len, out, ret_scrubbed, err);
-        if (rc == 0)
-            *ret_total = output.total;
+        reading.total = output.total;
+        rc = read_raw(&output, range, out, &reading.scrubbed, err);
         output_done(&output);
     }
+    if (rc == 0)
+        *ret_reading = reading;
     exec_unref(exec);
     return rc;
 }
@@ -451,18 +457,19 @@ int output_add_text(const struct output *output, const char *name, size_t max, s
                     bool *ret_truncated, struct err *err)
 {
     struct kept kept = {0};
+    struct err why = {0};
     cleanup_free char *member = xasprintf("%s_omitted", name);
     uint64_t from, to;
-    int rc = read_kept(output, max, &kept, err);
+    int rc = read_kept(output, max, &kept, &why);
     /* The tail of a running one moves on while it is read. */
-    for (int i = 1; rc && err->code == ERR_RANGE_NOT_SATISFIABLE && output->open && i < READ_TRIES;
+    for (int i = 1; rc && why.code == ERR_RANGE_NOT_SATISFIABLE && output->open && i < READ_TRIES;
          i++) {
         kept_done(&kept);
-        rc = read_kept(output, max, &kept, err);
+        rc = read_kept(output, max, &kept, &why);
     }
     if (rc) {
         kept_done(&kept);
-        return -1;
+        return err_set(err, why.code, "%s", why.msg);
     }
     choose_encoding(output, &kept);
     add_encoded(&kept, name, record);

@@ -10,6 +10,7 @@
  * exec_finish.c the result into the store, on a worker
  * exec_adopt.c  executions of before: a restarted server's, or found in an agent
  * exec_output.c reading the journals, masked (exec_output.h)
+ * exec_scrub.c  masking of what was written down before a secret was known
  * exec_json.c   records as JSON; finding executions (exec_lookup.h) */
 
 /* --- exec.c --- */
@@ -40,6 +41,9 @@ void exec_settle(struct exec *exec, bool saved);
  * store has it: the agent keeps it until COMMIT, so that it is not lost with this server. */
 void exec_end(struct exec *exec, struct exec_facts *facts);
 void exec_save(struct exec *exec); /* on a worker: stores the result, then exec_settle */
+void exec_put_ranges(struct json *json, const char *name, const struct ranges *ranges);
+/* A copy with what came from the caller masked. */
+struct json *exec_masked_spec(const struct json *spec, const struct scrubber *scrubber);
 /* The row as it is now, into the store. */
 int exec_store(struct exec *exec, struct err *err) must_check;
 void exec_facts_free(struct exec_facts *facts);

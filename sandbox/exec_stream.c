@@ -291,6 +291,19 @@ const struct feed_owner_ops exec_feed_ops = {hold, drop, ready};
 
 /* --- the channel's callbacks ------------------------------------------------------------- */
 
+/* Of one that only the agent remembered, it alone knows whether it lives on without a client. */
+static void take_keep(struct exec *exec, const void *fields, size_t len)
+{
+    uint64_t keep = 0;
+    if (!json_get_bool(exec->spec, "adopted", false) || !fields_u64(fields, len, TAG_KEEP, &keep) ||
+        keep == 0)
+        return;
+    pthread_mutex_lock(&exec->lock);
+    exec->keep = true;
+    pthread_mutex_unlock(&exec->lock);
+    timer_stop(&exec->grace_timer);
+}
+
 static void on_started(struct channel *channel, const void *fields, size_t len)
 {
     struct exec *exec = exec_of(channel);
@@ -298,6 +311,7 @@ static void on_started(struct channel *channel, const void *fields, size_t len)
     exec->started = true;
     exec->owed = true;
     exec_pending_done(exec);
+    take_keep(exec, fields, len);
     (void)fields_u64(fields, len, TAG_STDIN_DONE, &stored);
     if (exec->feed && !exec->may_feed) {
         if (!feed_resume(exec->feed, stored)) {
@@ -465,7 +479,7 @@ static void on_grace_timer(struct timer *timer)
 
 void exec_start_grace(struct exec *exec, int64_t after_ms)
 {
-    if (!is_running(exec))
+    if (!is_running(exec) || exec->keep)
         return;
     exec->grace_timer.fire = on_grace_timer;
     timer_start(exec->sandbox->all->loop, &exec->grace_timer, after_ms);

@@ -15,12 +15,15 @@
 static void box_failed(struct sandbox *sandbox, const struct box_info *info)
 {
     pthread_mutex_lock(&sandbox->all->lock);
+    bool lives = sandbox_state_lives(sandbox->state); /* else it may be us who remove the box */
     bool running = sandbox->state == SANDBOX_RUNNING;
     bool lost = sandbox->state == SANDBOX_FAILED && sandbox->reason == ERR_LOST;
     pthread_mutex_unlock(&sandbox->all->lock);
     bool by_itself = info->ended_well || info->reason == ERR_CONTAINER_EXITED;
     if (lost) {
         sandbox_delete(sandbox, ERR_LOST); /* it was kept for as long as it would live */
+    } else if (!lives) {
+        return;
     } else if (info->reason == ERR_TTL || (by_itself && sandbox_due(sandbox))) {
         sandbox_delete(sandbox, ERR_TTL);
     } else if (info->reason == ERR_MAX_LIFETIME || info->reason == ERR_REMOVED_EXTERNALLY) {
@@ -125,6 +128,9 @@ static enum adoption begin_adoption(struct sandboxes *all, const struct box_info
 
 enum adoption sandboxes_adopt(struct sandboxes *all, const struct box_info *info, bool dry_run)
 {
+    if (!*info->uid || !*info->owner) {
+        return ADOPTION_ORPHAN; /* our labels without our annotations: nobody can know it */
+    }
     cleanup(sandbox_unrefp) struct sandbox *known = sandboxes_lookup(all, info->id);
     if (known) { /* perhaps an earlier life of that id */
         return strcmp(known->uid, info->uid) == 0 ? ADOPTION_KNOWN : ADOPTION_ORPHAN;

@@ -7,10 +7,12 @@
 #include "sandbox/exec.h"
 #include "sandbox/pump.h"
 
+#define FIRST (64 * KIB)
+
 struct output_source {
     struct sandboxes *all;
     char uid[UID_LEN];
-    int64_t number;
+    struct exec_key key; /* its uid is the one above */
     int stream;
     uint64_t at, end;
     struct buf first; /* read before the reply began */
@@ -35,11 +37,12 @@ static ssize_t read_output(void *arg, void *data, size_t len, struct err *err)
         return 0;
     }
     cleanup_buf struct buf piece = BUF_INIT(len);
-    uint64_t total = 0;
-    size_t scrubbed = 0;
+    struct exec_reading reading;
     uint64_t left = source->end - source->at;
-    if (exec_output(source->all, source->uid, source->number, source->stream, source->at,
-                    left < len ? (size_t)left : len, &piece, &total, &scrubbed, err) < 0) {
+    const struct exec_range range = {.stream = source->stream,
+                                     .offset = source->at,
+                                     .length = (int64_t)(left < len ? left : len)};
+    if (exec_output(source->all, &source->key, &range, &piece, &reading, err) < 0) {
         bool gap = err->code == ERR_RANGE_NOT_SATISFIABLE;
         err->code = gap ? ERR_NONE : err->code;
         return gap ? 0 : -1; /* up to the part that was dropped */
@@ -68,27 +71,28 @@ static const struct pump_source output_source = {
     .free = output_free,
 };
 
-int exec_output_pipe(struct sandboxes *all, const char *uid, int64_t number,
-                     const struct exec_range *range, struct pipe *pipe, uint64_t *ret_total,
-                     size_t *ret_scrubbed, struct err *err)
+int exec_output_pipe(struct sandboxes *all, const struct exec_key *key,
+                     const struct exec_range *range, struct pipe *pipe,
+                     struct exec_reading *ret_reading, struct err *err)
 {
     struct output_source *source = xcalloc(1, sizeof(*source));
+    uint64_t length = range->length < 0 ? UINT64_MAX : (uint64_t)range->length;
+    const struct exec_range first = {.stream = range->stream,
+                                     .offset = range->offset,
+                                     .length = (int64_t)(length < FIRST ? length : FIRST)};
     source->all = all;
-    memcpy(source->uid, uid, strnlen(uid, UID_LEN - 1));
-    source->number = number;
+    memcpy(source->uid, key->uid, strnlen(key->uid, UID_LEN - 1));
+    source->key = (struct exec_key){.uid = source->uid, .number = key->number};
     source->stream = range->stream;
     event_init(&source->never);
-    buf_init(&source->first, 64 * KIB);
-    uint64_t length = range->length < 0 ? UINT64_MAX : (uint64_t)range->length;
-    size_t first = length < 64 * KIB ? (size_t)length : 64 * KIB;
-    if (exec_output(all, uid, number, range->stream, range->offset, first, &source->first,
-                    ret_total, ret_scrubbed, err) < 0) {
+    buf_init(&source->first, FIRST);
+    if (exec_output(all, &source->key, &first, &source->first, ret_reading, err) < 0) {
         output_free(source);
         return -1;
     }
     source->at = range->offset + source->first.len;
     uint64_t end = length > UINT64_MAX - range->offset ? UINT64_MAX : range->offset + length;
-    source->end = end < *ret_total ? end : *ret_total;
+    source->end = end < ret_reading->total ? end : ret_reading->total;
     const struct pump_range whole = {.length = -1};
     pump_start(all, &output_source, source, NULL, &whole, pipe);
     return 0;

@@ -111,8 +111,8 @@ void sandbox_event(struct sandbox *sandbox, const char *type, struct json *detai
 void execs_link_up(struct sandbox *sandbox, const struct link_hello *hello);
 void execs_link_down(struct sandbox *sandbox);
 void execs_sandbox_ended(struct sandbox *sandbox, const struct err *why);
-/* When the server stops: forgets the executions, which live on. */
-void execs_release(struct sandbox *sandbox);
+void execs_release(struct sandbox *sandbox); /* the server stops: they are forgotten, and live on */
+void execs_scrub(struct sandbox *sandbox);   /* secrets were added: also masks what is recorded */
 /* call.c, likewise. */
 void calls_link_up(struct sandbox *sandbox);
 void calls_sandbox_ended(struct sandbox *sandbox, const struct err *why);

@@ -10,9 +10,8 @@
 #include "base/crypto.h"
 #include "base/str.h"
 
-#define SECRETS_TOTAL_MAX                                                                          \
-    (128 * KIB) /* they must fit into the sealed blob that the agent keeps                         \
-                 */
+/* All secrets must fit into the sealed blob that the agent keeps. */
+#define SECRETS_TOTAL_MAX (128 * KIB)
 #define LABELS_TOTAL_MAX (32 * KIB)
 #define ENV_TOTAL_MAX (1 * MIB)
 #define MOUNTS_MAX 16

@@ -150,6 +150,9 @@ int sandbox_update(struct sandbox *sandbox, const struct sandbox_update *update,
     if (applied == APPLY_FAILED) {
         return -1;
     }
+    if (update->secrets) {
+        execs_scrub(sandbox);
+    }
     sandbox_settle(sandbox);
     sandbox_configure(sandbox);
     return 0;

@@ -119,21 +119,24 @@ static enum verdict reply_preview(struct request *request, int64_t port, bool re
     return reply_json(request, status, json);
 }
 
-static void append_tail(struct request *request, int64_t number, int stream, struct buf *text)
+/* The last MAX bytes of a stream of the command's output, masked, behind TEXT. */
+static int append_tail(struct request *request, int64_t number, int stream, size_t max,
+                       struct buf *text, struct err *err)
 {
-    cleanup_buf struct buf tail = BUF_INIT(PROBLEM_TAIL);
-    uint64_t total = 0;
-    size_t scrubbed = 0;
-    const char *uid = sandbox_uid(request_sandbox(request));
-    if (exec_output(request_sandboxes(request), uid, number, stream, 0, 0, &tail, &total, &scrubbed,
-                    NULL) < 0) {
-        return;
+    const struct exec_key key = {.uid = sandbox_uid(request_sandbox(request)), .number = number};
+    struct exec_range range = {.stream = stream};
+    struct exec_reading reading = {0};
+    cleanup_buf struct buf tail = BUF_INIT(max);
+    if (exec_output(request_sandboxes(request), &key, &range, &tail, &reading, err) < 0) {
+        return -1;
     }
-    uint64_t from = total > PROBLEM_TAIL / 2 ? total - PROBLEM_TAIL / 2 : 0;
-    if (exec_output(request_sandboxes(request), uid, number, stream, from, PROBLEM_TAIL / 2, &tail,
-                    &total, &scrubbed, NULL) == 0) {
-        (void)buf_append(text, buf_text(&tail), tail.len);
+    range.offset = reading.total > max ? reading.total - max : 0;
+    range.length = (int64_t)max;
+    if (exec_output(request_sandboxes(request), &key, &range, &tail, &reading, err) < 0) {
+        return -1;
     }
+    (void)buf_append(text, buf_text(&tail), tail.len); /* the caller has the room */
+    return 0;
 }
 
 /* Unless another request has replaced it meanwhile, or is about to. */
@@ -163,8 +166,8 @@ static enum verdict command_failed(struct request *request, struct preview_state
         take_back(request, state);
         return reply_masked_problem(request, &err);
     }
-    append_tail(request, number, 1, &text);
-    append_tail(request, number, 2, &text);
+    (void)(append_tail(request, number, 1, PROBLEM_TAIL / 2, &text, &err) == 0 &&
+           append_tail(request, number, 2, PROBLEM_TAIL / 2, &text, &err) == 0);
     take_back(request, state);
     (void)err_set(
         &err, ERR_SERVICE_FAILED,
@@ -459,17 +462,9 @@ static enum verdict get_log(struct request *request)
     }
     cleanup_buf struct buf text = BUF_INIT(2 * LOG_TAIL);
     for (int stream = 1; stream <= 2 && number; stream++) {
-        cleanup_buf struct buf tail = BUF_INIT(LOG_TAIL);
-        uint64_t total = 0;
-        size_t scrubbed = 0;
-        if (exec_output(request_sandboxes(request), sandbox_uid(sandbox), number, stream, 0, 0,
-                        &tail, &total, &scrubbed, &err) < 0 ||
-            exec_output(request_sandboxes(request), sandbox_uid(sandbox), number, stream,
-                        total > LOG_TAIL ? total - LOG_TAIL : 0, LOG_TAIL, &tail, &total, &scrubbed,
-                        &err) < 0) {
+        if (append_tail(request, number, stream, LOG_TAIL, &text, &err) < 0) {
             return reply_masked_problem(request, &err);
         }
-        (void)buf_append(&text, buf_text(&tail), tail.len); /* each is at most half of it */
     }
     return reply_bytes(request, 200, "text/plain; charset=utf-8", buf_text(&text), text.len);
 }

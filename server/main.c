@@ -151,7 +151,8 @@ static int open_http(struct parts *parts, struct err *err)
     };
     parts->app.options = options;
     parts->app.started_ms = clock_now_ms();
-    return http_start(&config, &parts->app, &parts->app.http, err);
+    struct http *http; /* app.http is set by http_start, before the first request can come */
+    return http_start(&config, &parts->app, &http, err);
 }
 
 static int start(struct parts *parts, struct err *err)

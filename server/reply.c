@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/log.h"
 #include "server/connection.h"
@@ -14,6 +15,18 @@
  * in the middle of an answer, while nothing more is there to send. */
 #define PATIENCE_MS 60000
 
+static const struct err client_left = {ERR_CANCELLED,
+                                       "the client left before the end of the answer"};
+
+/* Its writer learns that nobody reads, also when libmicrohttpd never asked for a byte. */
+static void drop_pipe(struct reply *reply)
+{
+    if (reply->pipe)
+        pipe_abandon(reply->pipe, &client_left);
+    pipe_unref(reply->pipe);
+    reply->pipe = NULL;
+}
+
 void reply_done(struct reply *reply)
 {
     for (size_t i = 0; i < reply->header_count; i++) {
@@ -22,7 +35,7 @@ void reply_done(struct reply *reply)
     }
     free(reply->type);
     free(reply->body);
-    pipe_unref(reply->pipe);
+    drop_pipe(reply);
     *reply = (struct reply){.status = 0};
 }
 
@@ -33,8 +46,7 @@ static void reply_set(struct request *request, int status, const char *type)
 
     free(reply->type);
     free(reply->body);
-    pipe_unref(reply->pipe);
-    reply->pipe = NULL;
+    drop_pipe(reply);
     reply->body = NULL;
     reply->len = 0;
     reply->status = status;
@@ -141,12 +153,23 @@ enum verdict reply_pipe(struct request *request, int status, const char *type, s
 /* --- handing over to libmicrohttpd --------------------------------------------------------------
  */
 
-static ssize_t read_end(const struct reply *reply, enum pipe_state state)
+static bool is_whole(const struct reply *reply, enum pipe_state state)
 {
-    bool whole = state == PIPE_ENDED &&
-                 (reply->pipe_length < 0 || reply->pipe_sent == (uint64_t)reply->pipe_length);
+    return state == PIPE_ENDED &&
+           (reply->pipe_length < 0 || reply->pipe_sent == (uint64_t)reply->pipe_length);
+}
 
-    return whole ? MHD_CONTENT_READER_END_OF_STREAM : MHD_CONTENT_READER_END_WITH_ERROR;
+/* libmicrohttpd 0.9.75 forgets a connection whose body ends with an error after a pause: it is
+ * never closed. So the socket is shut down, and a byte that cannot be sent makes it fail in a way
+ * that works. The client sees the end before the body's end. */
+static ssize_t cut_off(struct request *request, char *buf)
+{
+    int fd =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+
+    (void)shutdown(fd, SHUT_RDWR); /* or it is shut already */
+    buf[0] = '\0';
+    return 1;
 }
 
 /* libmicrohttpd's thread, when the socket takes more. */
@@ -166,9 +189,9 @@ static ssize_t read_pipe(void *cls, uint64_t position, char *buf, size_t max)
     }
     enum pipe_state state = pipe_state(reply->pipe, NULL);
     if (state != PIPE_OPEN)
-        return read_end(reply, state);
+        return is_whole(reply, state) ? MHD_CONTENT_READER_END_OF_STREAM : cut_off(request, buf);
     if (atomic_load(&request->gone) || atomic_load(&request->http->aborting))
-        return MHD_CONTENT_READER_END_WITH_ERROR;
+        return cut_off(request, buf);
     connection_suspend_for(request, readable, seen);
     return 0;
 }
@@ -224,8 +247,6 @@ enum MHD_Result reply_queue(struct request *request, struct MHD_Connection *conn
 
 void reply_abandon(struct request *request, bool whole)
 {
-    const struct err left = {ERR_CANCELLED, "the client left before the end of the answer"};
-
     if (request->reply.pipe)
-        pipe_abandon(request->reply.pipe, whole ? NULL : &left);
+        pipe_abandon(request->reply.pipe, whole ? NULL : &client_left);
 }

@@ -41,13 +41,13 @@ def key_hash(key):
 
 
 def wait_until(predicate, timeout=30, what="the condition"):
-    """Polls where there is no event to wait for."""
+    """Polls where there is no event to wait for. WHAT is for the message: a text, or a function that makes one."""
     end = time.monotonic() + timeout * (4 if SLOW else 1)
     while True:
         value = predicate()
         if value:
             return value
-        assert time.monotonic() < end, f"{what} did not come about in {timeout} s"
+        assert time.monotonic() < end, f"{what() if callable(what) else what} did not come about in {timeout} s"
         time.sleep(0.02)
 
 
@@ -293,6 +293,11 @@ class Server:
     def pid(self):
         """Of podsandboxd itself, a wrapper's child or not."""
         return self.process.pid
+
+    def descriptors(self):
+        """What each open descriptor is, for messages."""
+        directory = Path(f"/proc/{self.pid()}/fd")
+        return sorted(os.readlink(path) for path in directory.iterdir() if os.path.lexists(path))
 
     def usage(self):
         proc = Path(f"/proc/{self.pid()}")

@@ -123,7 +123,8 @@ def test_b09_again_and_again_leaves_nothing(server, client, api, box, what, roun
     for index in range(rounds):
         once(index)
     wait_until(settled, 60)
-    wait_until(lambda: server.usage()["fds"] <= before["fds"] + 4, what="descriptors back to where they were")
+    wait_until(lambda: server.usage()["fds"] <= before["fds"] + 4,
+               what=lambda: f"descriptors back to {before['fds']}, now {server.descriptors()},")
     after = server.usage()
     assert after["threads"] <= before["threads"] + 1
     if not WRAPPER:

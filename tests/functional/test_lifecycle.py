@@ -363,6 +363,16 @@ def test_removed_by_somebody_else(client, api):
     assert record["reason"] == "removed_externally"
 
 
+def test_a_gone_id_is_free_at_once(client, api):
+    """Whoever reads that it is gone can make another of that id."""
+    for _ in range(20):
+        client.create("free")
+        api.remove("pods", "sandbox-free")
+        assert client.wait_state("free", "gone")["reason"] == "removed_externally"
+    client.create("free")
+    client.delete("free")
+
+
 def test_stop_answers_what_it_has_accepted(fresh):
     server = fresh().start()
     client = server.client()

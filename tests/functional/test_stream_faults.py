@@ -13,7 +13,7 @@ import pytest
 import fake_exec
 from fake_apiserver import Refused
 from fake_websocket import BINARY, frame
-from server import SOAK, wait_until
+from server import SOAK, open_request, wait_until
 
 OPTIONS = ("--reap-every", "1")
 LINES = "for i in $(seq 1 %d); do echo line $i; done; echo end"
@@ -122,6 +122,24 @@ def test_b04_an_upload_over_a_stream_that_breaks(client, api, box):
         assert have == data
     else:
         assert response.status_code >= 500 and have == b"old", response.text
+
+
+def test_b53_a_download_that_cannot_be_finished_is_not_whole(server, client, api):
+    """The pod goes in the middle of it: the connection breaks before the body's end."""
+    client.create("half")
+    client.exec("half", ["truncate", "-s", "64M", "big"])
+    sock = open_request(server.port, "GET", client.file_url("half", "big"))
+    sock.recv(1000)
+    api.remove("pods", "sandbox-half")
+    client.wait_state("half", "gone")
+    got = 0
+    try:
+        while piece := sock.recv(1 << 20):
+            got += len(piece)
+    except ConnectionError:
+        pass
+    assert got < 64 << 20
+    sock.close()
 
 
 @pytest.mark.parametrize("shape", ["one_byte_messages", "one_byte_writes", "fragments"])
@@ -480,7 +498,7 @@ def test_the_api_server_is_away_for_a_while(server, client, api, box):
     api.start()
     wait_until(lambda: client.request("GET", "/readyz").status_code == 200, 60, "recovery by itself")
     wait_until(lambda: client.request("POST", f"/v1/sandboxes/{box}/execs", json={"cmd": ["true"]}).status_code == 200, 60)
-    client.delete("when-away")
+    client.problem("GET", "/v1/sandboxes/when-away", 404)  # nothing half-created is left
     client.create("back")
     client.delete("back")
 

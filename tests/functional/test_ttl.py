@@ -76,8 +76,8 @@ def test_b18_renewed_at_the_last_moment(client, rounds):
     """Each lives, and renew said so, or is gone, and renew said so."""
     def one(index):
         name = f"edge-{index}"
-        client.create(name, ttl=1)
-        expires = time.monotonic() + 1
+        client.create(name, ttl=2)
+        expires = time.monotonic() + 2
         time.sleep(max(0, expires - time.monotonic() - 0.05 + random.uniform(-0.04, 0.06)))
         response = client.request("PATCH", f"/v1/sandboxes/{name}", json={"ttl": 600})
         if response.status_code == 200:

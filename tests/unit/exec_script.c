@@ -200,3 +200,11 @@ struct json *run_to(uint16_t tag, uint64_t value, const char *code, bool timed_o
     exec_unref(exec);
     return json;
 }
+
+int read_range(int64_t number, uint64_t offset, int64_t length, struct buf *out,
+               struct exec_reading *ret_reading, struct err *err)
+{
+    const struct exec_key key = {"u-1", number};
+    const struct exec_range range = {.stream = 1, .offset = offset, .length = length};
+    return exec_output(domain.all, &key, &range, out, ret_reading, err);
+}

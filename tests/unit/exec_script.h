@@ -29,3 +29,6 @@ struct json *run_printing(const char *text, size_t len);
 /* The whole life of number 1: it ends with TAG and CODE (NULL: no error). Its record; NULL when the
  * answer is a problem, with that CODE. */
 struct json *run_to(uint16_t tag, uint64_t value, const char *code, bool timed_out);
+/* exec_output of stdout. */
+int read_range(int64_t number, uint64_t offset, int64_t length, struct buf *out,
+               struct exec_reading *ret_reading, struct err *err);

@@ -12,6 +12,7 @@
 
 /* --- the domain, as far as the core asks it ------------------------------------------------ */
 
+/* NOLINTNEXTLINE(readability-function-size): the signature is sandboxes.h's */
 int sandboxes_find(struct sandboxes *all, const struct owner_view *view, const char *id,
                    bool failed_too, struct sandbox **ret_sandbox, struct json **ret_record,
                    struct err *err)

@@ -239,13 +239,14 @@ static void check_text(const struct json *json, const char *path, const char *ex
 /* Output of the first stream as it is, from the journal. */
 static void read_output(int64_t number, struct buf *out)
 {
-    uint64_t total = 1;
-    size_t scrubbed;
+    const struct exec_key key = {"u-1", number};
+    struct exec_reading reading = {.total = 1};
     struct err err;
-    while (out->len < total)
-        ck_assert_msg(exec_output(sandbox->all, "u-1", number, 1, out->len, 1 << 20, out, &total,
-                                  &scrubbed, &err) == 0,
-                      "%s", err.msg);
+    while (out->len < reading.total) {
+        const struct exec_range range = {.stream = 1, .offset = out->len, .length = 1 << 20};
+        ck_assert_msg(exec_output(sandbox->all, &key, &range, out, &reading, &err) == 0, "%s",
+                      err.msg);
+    }
 }
 
 START_TEST(test_runs)

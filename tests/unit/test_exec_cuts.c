@@ -347,6 +347,55 @@ START_TEST(test_adopted_without_a_client)
 }
 END_TEST
 
+static uint32_t take_kept(const char *id, bool keep)
+{
+    struct buf fields = BUF_INIT(1024);
+    uint32_t channel = take_open(id, true, NULL);
+    fields_put_u64(&fields, TAG_PID, 10);
+    fields_put_u64(&fields, TAG_KEEP, keep);
+    fake_agent_tell(&domain.agent, channel, FRAME_STARTED, &fields);
+    return channel;
+}
+
+/* The store is empty: whether a command lives on without a client is what the agent says, also
+ * after another restart. */
+START_TEST(test_kept_with_an_empty_store)
+{
+    static const uint64_t known[] = {41, 7, 0};
+    fake_domain_restart(&domain, false);
+    for (int i = 0; i < 2; i++) {
+        fake_agent_greet(&domain.agent, known);
+        fake_domain_run(&domain);
+        /* The order of the store is another than the agent's. */
+        if (i == 0)
+            (void)take_kept("41", true);
+        uint32_t second = take_kept("7", false);
+        if (i == 1)
+            (void)take_kept("41", true);
+        fake_loop_advance(domain.loop, 59000);
+        expect_only_pings();
+        if (i == 0) {
+            fake_domain_restart(&domain, true);
+            continue;
+        }
+        fake_loop_advance(domain.loop, 1000);
+        (void)expect_in_time(second, FRAME_SIGNAL);
+        expect_only_pings();
+        say_result(second, TAG_EXIT_CODE, 1);
+        expect_commit(second);
+    }
+    struct exec *exec = exec_find(domain.sandbox, 41);
+    ck_assert_ptr_nonnull(exec);
+    exec_join(exec); /* who asks for it and leaves does not end it either */
+    exec_leave(exec);
+    exec_unref(exec);
+    fake_domain_run(&domain);
+    fake_loop_advance(domain.loop, 20000);
+    fake_loop_advance(domain.loop, 40000);
+    expect_only_pings();
+}
+END_TEST
+
 START_TEST(test_committed_but_the_agent_did_not_hear)
 {
     static const uint64_t known[] = {1, 0};
@@ -375,8 +424,7 @@ START_TEST(test_empty_store)
     static const uint64_t known[] = {41, 7, 0};
     struct err err;
     struct buf out = BUF_INIT(1 << 20);
-    uint64_t total;
-    size_t scrubbed;
+    struct exec_reading reading;
     struct frame frame;
     fake_domain_restart(&domain, false);
     fake_agent_greet(&domain.agent, known);
@@ -406,12 +454,10 @@ START_TEST(test_empty_store)
     ck_assert(json_get_bool(json, "truncated", false));
     ck_assert_uint_eq(json_count(json_get(json, "cmd")), 0);
     json_free(json);
-    ck_assert_int_eq(exec_output(domain.all, "u-1", 41, 1, 1000, 4, &out, &total, &scrubbed, &err),
-                     0);
+    ck_assert_int_eq(read_range(41, 1000, 4, &out, &reading, &err), 0);
     ck_assert_str_eq(buf_text(&out), "the ");
-    ck_assert_uint_eq(total, 1009);
-    ck_assert_int_eq(exec_output(domain.all, "u-1", 41, 1, 999, 4, &out, &total, &scrubbed, &err),
-                     -1);
+    ck_assert_uint_eq(reading.total, 1009);
+    ck_assert_int_eq(read_range(41, 999, 4, &out, &reading, &err), -1);
     ck_assert_int_eq(err.code, ERR_RANGE_NOT_SATISFIABLE);
     buf_done(&out);
     struct exec *exec = start_command("x"); /* no number twice */
@@ -455,6 +501,7 @@ int main(void)
     tcase_add_test(tcase, test_killed_while_unreachable);
     tcase_add_test(tcase, test_server_killed);
     tcase_add_test(tcase, test_adopted_without_a_client);
+    tcase_add_test(tcase, test_kept_with_an_empty_store);
     tcase_add_test(tcase, test_committed_but_the_agent_did_not_hear);
     tcase_add_test(tcase, test_empty_store);
     tcase_add_loop_test(tcase, test_old_journal, 0, 2);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sandbox/exec_data.h"
+#include "sandbox/fields.h"
 #include "tests/unit/exec_script.h"
 
 /* Output of executions in replies and by ranges, with secrets in it. */
@@ -96,8 +97,7 @@ START_TEST(test_beyond_the_quota)
     char *piece = xmalloc(30000);
     struct err err;
     struct buf out = BUF_INIT(1 << 20);
-    uint64_t total;
-    size_t scrubbed;
+    struct exec_reading reading;
     struct exec *exec = start_command("x");
     uint32_t channel = take_open("1", false, NULL);
     size_t at = 0;
@@ -111,13 +111,11 @@ START_TEST(test_beyond_the_quota)
     check_int(json, "stdout_bytes", (int64_t)at);
     ck_assert_uint_eq(strlen(json_get_text(json, "stdout")), 1 << 20);
     json_free(json);
-    ck_assert_int_eq(
-        exec_output(domain.all, "u-1", 1, 1, at - 10, 100, &out, &total, &scrubbed, &err), 0);
+    ck_assert_int_eq(read_range(1, at - 10, 100, &out, &reading, &err), 0);
     ck_assert_uint_eq(out.len, 10);
-    ck_assert_uint_eq(total, at);
+    ck_assert_uint_eq(reading.total, at);
     buf_reset(&out);
-    ck_assert_int_eq(
-        exec_output(domain.all, "u-1", 1, 1, 20 << 20, 10, &out, &total, &scrubbed, &err), -1);
+    ck_assert_int_eq(read_range(1, 20 << 20, 10, &out, &reading, &err), -1);
     ck_assert_int_eq(err.code, ERR_RANGE_NOT_SATISFIABLE);
     buf_done(&out);
     free(piece);
@@ -126,6 +124,17 @@ START_TEST(test_beyond_the_quota)
 END_TEST
 
 /* --- secrets ----------------------------------------------------------------------------- */
+
+static void check_not_on_disk(const char *name, const char *secret)
+{
+    cleanup_free char *path = temp_path(&domain.dir, name);
+    FILE *file = fopen(path, "r");
+    char bytes[65536];
+    ck_assert_ptr_nonnull(file);
+    size_t len = fread(bytes, 1, sizeof(bytes), file);
+    (void)fclose(file);
+    ck_assert_ptr_null(memmem(bytes, len, secret, strlen(secret)));
+}
 
 START_TEST(test_scrubbed)
 {
@@ -145,15 +154,7 @@ START_TEST(test_scrubbed)
     check_text(json, "stderr", "/yAqKioqKioqKioqKioqKg==");
     ck_assert_str_eq(json_text(json_at(json_get(json, "cmd"), 2)), "echo ***");
     json_free(json);
-    /* It is not on the disk either. */
-    cleanup_free char *path = temp_path(&domain.dir, "u-1/1.out");
-    FILE *file = fopen(path, "r");
-    char bytes[4096];
-    ck_assert_ptr_nonnull(file);
-    size_t len = fread(bytes, 1, sizeof(bytes), file);
-    fclose(file);
-    ck_assert_ptr_nonnull(memmem(bytes, len, "<*", 2));
-    ck_assert_ptr_null(memmem(bytes, len, "hunter2", 7));
+    check_not_on_disk("u-1/1.out", "hunter2");
     exec_unref(exec);
 }
 END_TEST
@@ -162,8 +163,7 @@ START_TEST(test_secret_registered_later)
 {
     static const char *const secrets[] = {"tell-nobody", NULL};
     struct buf out = BUF_INIT(1 << 20);
-    uint64_t total;
-    size_t scrubbed;
+    struct exec_reading reading;
     struct err err;
     struct json *json = run_printing("a tell-nobody b", 15);
     check_text(json, "stdout", "a tell-nobody b");
@@ -176,14 +176,60 @@ START_TEST(test_secret_registered_later)
     for (uint64_t from = 0; from < 15; from++) {
         for (size_t len = 1; len <= 15 - from; len++) {
             buf_reset(&out);
-            ck_assert_int_eq(
-                exec_output(domain.all, "u-1", 1, 1, from, len, &out, &total, &scrubbed, &err), 0);
+            ck_assert_int_eq(read_range(1, from, (int64_t)len, &out, &reading, &err), 0);
             ck_assert_uint_eq(out.len, len);
-            ck_assert_mem_eq(out.ptr, "a *********** b" + from, len);
-            ck_assert_uint_eq(scrubbed, from < 13 && from + len > 2);
+            ck_assert_mem_eq(out.ptr, &"a *********** b"[from], len);
+            ck_assert_uint_eq(reading.scrubbed, from < 13 && from + len > 2);
         }
     }
     buf_done(&out);
+}
+END_TEST
+
+/* What was written down before is masked when the secret comes, so that it stays so when the
+ * sandbox, and its list of secrets with it, is gone. */
+START_TEST(test_masked_at_rest)
+{
+    static const char *const secrets[] = {"tell-nobody", NULL};
+    static const char *const none[] = {NULL};
+    struct exec_spec spec = spec_of("echo tell-nobody");
+    struct exec *exec = start(&spec);
+    uint32_t channel = take_open("1", false, NULL);
+    say_output(channel, 1, 0, "a tell-nobody b");
+    say_output(channel, 2, 0, "tell-nobody \xff");
+    struct buf fields = BUF_INIT(1000);
+    fields_put_u64(&fields, TAG_EXIT_CODE, 1);
+    fields_put_text(&fields, TAG_ERROR, "exec_failed");
+    fields_put_text(&fields, TAG_MESSAGE, "no tell-nobody");
+    fake_agent_tell(&domain.agent, channel, FRAME_RESULT, &fields);
+    fake_domain_run(&domain);
+    expect_commit(channel);
+    exec_unref(exec);
+    exec = start_command("runs");
+    channel = take_open("2", false, NULL);
+    say_output(channel, 1, 0, "[tell-nobody]");
+    fake_domain_set_secrets(&domain, secrets);
+    execs_scrub(domain.sandbox);
+    fake_domain_run(&domain);
+    say_result(channel, TAG_EXIT_CODE, 0);
+    fake_domain_set_secrets(&domain, none); /* as for a sandbox that is gone */
+    struct json *json = record_of(1);
+    check_text(json, "stdout", "a *** b");
+    check_text(json, "stderr", "KioqKioqKioqKiog/w==");
+    check_text(json, "error.code", "exec_failed");
+    check_text(json, "error.message", "no ***");
+    check_int(json, "stdout_bytes", 15);
+    ck_assert_str_eq(json_text(json_at(json_get(json, "cmd"), 2)), "echo ***");
+    json_free(json);
+    json = record_of(2);
+    check_text(json, "stdout", "[***]");
+    json_free(json);
+    check_not_on_disk("u-1/1.out", secrets[0]);
+    check_not_on_disk("u-1/1.err", secrets[0]);
+    check_not_on_disk("u-1/2.out", secrets[0]);
+    execs_scrub(domain.sandbox); /* nothing to look for */
+    fake_domain_run(&domain);
+    exec_unref(exec);
 }
 END_TEST
 
@@ -215,25 +261,22 @@ START_TEST(test_half_a_secret_is_held_back)
 {
     static const char *const secrets[] = {"a-long-secret-value", NULL};
     struct buf out = BUF_INIT(1 << 20);
-    uint64_t total;
-    size_t scrubbed;
+    struct exec_reading reading;
     struct err err;
     fake_domain_set_secrets(&domain, secrets);
     struct exec *exec = start_command("x");
     uint32_t channel = take_open("1", false, NULL);
     say_output(channel, 1, 0, "see a-long-secret");
-    ck_assert_int_eq(exec_output(domain.all, "u-1", 1, 1, 0, 100, &out, &total, &scrubbed, &err),
-                     0);
+    ck_assert_int_eq(read_range(1, 0, 100, &out, &reading, &err), 0);
     ck_assert_str_eq(buf_text(&out), "see ");
     struct json *json = record_of(1);
     check_text(json, "stdout", "see ");
     json_free(json);
     say_output(channel, 1, 17, "-value!");
     buf_reset(&out);
-    ck_assert_int_eq(exec_output(domain.all, "u-1", 1, 1, 4, 100, &out, &total, &scrubbed, &err),
-                     0);
+    ck_assert_int_eq(read_range(1, 4, 100, &out, &reading, &err), 0);
     ck_assert_str_eq(buf_text(&out), "*******************!");
-    ck_assert_uint_eq(scrubbed, 1);
+    ck_assert_uint_eq(reading.scrubbed, 1);
     buf_done(&out);
     exec_unref(exec);
 }
@@ -262,6 +305,7 @@ int main(void)
     tcase_add_test(tcase, test_beyond_the_quota);
     tcase_add_test(tcase, test_scrubbed);
     tcase_add_test(tcase, test_secret_registered_later);
+    tcase_add_test(tcase, test_masked_at_rest);
     tcase_add_test(tcase, test_secret_across_the_cut);
     tcase_add_test(tcase, test_half_a_secret_is_held_back);
     tcase_add_test(tcase, test_error_of_the_agent_is_scrubbed);

@@ -175,7 +175,7 @@ static void *visit(void *arg)
 
 START_TEST(test_stop_loses_nothing)
 {
-    enum { THREADS = 6, ROUNDS = 10 };
+    enum { THREADS = 6, ROUNDS = 4 };
 
     for (int round = 0; round < ROUNDS; round++) {
         pthread_t threads[THREADS];

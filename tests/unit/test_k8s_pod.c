@@ -66,7 +66,8 @@ START_TEST(test_whole)
         "{'name':'podsandbox-agent','image':{'reference':'reg/"
         "agent:1','pullPolicy':'IfNotPresent'}}],"
         "'containers':[{'name':'sandbox','image':'img:1','imagePullPolicy':'IfNotPresent',"
-        "'command':['/opt/podsandbox/podsandbox-agent','serve'],'workingDir':'/workspace',"
+        "'command':['/opt/podsandbox/podsandbox-agent','serve','--uid','uid-1'],'workingDir':'/"
+        "workspace',"
         "'env':[{'name':'HOME','value':'/home/sandbox'}],"
         "'volumeMounts':[{'name':'workspace','mountPath':'/workspace'},"
         "{'name':'tmp','mountPath':'/tmp'},{'name':'home','mountPath':'/home/sandbox'},"
@@ -97,7 +98,7 @@ START_TEST(test_init_delivery)
                    "{'name':'podsandbox-agent','emptyDir':{'sizeLimit':'64Mi'}}");
     /* What install has copied belongs to the sandbox's user, who can read it: the usual name. */
     assert_json_eq(json_get(json_at(json_get(body, "containers"), 0), "command"),
-                   "['/opt/podsandbox/podsandbox-agent','serve']");
+                   "['/opt/podsandbox/podsandbox-agent','serve','--uid','uid-1']");
 }
 END_TEST
 
@@ -107,7 +108,7 @@ START_TEST(test_readable_agent)
     cleanup_json struct json *pod = build(&plain, DELIVERY_IMAGE_VOLUME, "gvisor", true, &spec);
 
     assert_json_eq(json_get(json_at(json_path(pod, "spec.containers"), 0), "command"),
-                   "['/opt/podsandbox/podsandbox-agent.0755','serve']");
+                   "['/opt/podsandbox/podsandbox-agent.0755','serve','--uid','uid-1']");
 }
 END_TEST
 

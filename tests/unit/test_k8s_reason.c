@@ -148,6 +148,18 @@ static const struct row {
     {POD("n1", "{'phase':'Succeeded'," OURS(
                    "'state':{'terminated':{'exitCode':0,'reason':'Completed'}}") "}"),
      BOX_FAILED, ERR_CONTAINER_EXITED, false, true, "exit code 0"},
+    /* told to end, by somebody who does not delete the pod: no good end */
+    {POD("n1",
+         "{'phase':'Failed'," OURS("'state':{'terminated':{'exitCode':143,'reason':'Error'}}") "}"),
+     BOX_FAILED, ERR_CONTAINER_EXITED, false, false, "told to end"},
+    {POD("n1",
+         "{'phase':'Failed','reason':'Evicted','message':'The node was low on resource'," OURS(
+             "'state':{'terminated':{'exitCode':143,'reason':'Error'}}") "}"),
+     BOX_FAILED, ERR_EVICTED, false, false, "low on resource"},
+    {POD("n1",
+         "{'phase':'Running','reason':'Evicted','message':'The node was low on resource'," OURS(
+             "'state':{'terminated':{'exitCode':143,'reason':'Error'}}") "}"),
+     BOX_FAILED, ERR_EVICTED, false, false, "low on resource"},
     {POD("n1", "{'phase':'Failed'}"), BOX_FAILED, ERR_CONTAINER_EXITED, false, false, "ended"},
     /* the other containers of the pod run on */
     {POD("n1", "{'phase':'Running'," OURS(
@@ -191,6 +203,17 @@ START_TEST(test_deleting)
                      "'reason':'DeletionByTaintManager','message':'node not ready'}]}}");
     ck_assert_int_eq(info.reason, ERR_NODE_LOST);
     ck_assert_str_eq(info.message, "node not ready");
+    info = look_once(
+        "{'metadata':{'deletionTimestamp':'2024-01-01T00:00:00Z'},'status':{"
+        "'phase':'Failed'," OURS("'state':{'terminated':{'exitCode':143,'reason':'Error'}}") "}}");
+    ck_assert_int_eq(info.reason, ERR_CONTAINER_EXITED);
+    ck_assert(info.ended_well);
+    info = look_once("{'metadata':{'deletionTimestamp':'2024-01-01T00:00:00Z'},'status':{"
+                     "'phase':'Failed','reason':'Evicted','message':'disk pressure'," OURS(
+                         "'state':{'terminated':{'exitCode':143,'reason':'Error'}}") "}}");
+    ck_assert_int_eq(info.reason, ERR_EVICTED);
+    ck_assert_str_eq(info.message, "disk pressure");
+    ck_assert(!info.ended_well);
 }
 END_TEST
 
@@ -306,6 +329,12 @@ START_TEST(test_events)
         {FAILED("containers{sandbox}", "Failed to pull image x: not found"), ERR_IMAGE_PULL_FAILED,
          false},
         {FAILED("initContainers{agent}", "Error: ErrImagePull"), ERR_NONE, false},
+        {FAILED("containers{sandbox}", "Error: ImagePullBackOff"), ERR_NONE, false},
+        {FAILED("containers{sandbox}", "Error: ErrImageNeverPull"), ERR_IMAGE_PULL_FAILED, true},
+        {FAILED("containers{sandbox}", "Error: InvalidImageName"), ERR_INVALID_IMAGE, true},
+        {EVENT("InspectFailed", "Failed to apply default image tag: invalid reference format", "1"),
+         ERR_INVALID_IMAGE, true},
+        {EVENT("InspectFailed", "Failed to inspect image: timeout", "1"), ERR_NONE, false},
         {FAILED("initContainers{agent}", "Error: no such file"), ERR_CONTAINER_START, true},
         {FAILED("containers{istio}", "Error: no such file"), ERR_NONE, false},
         {EVENT("FailedScheduling", "0/1 nodes", "1"), ERR_NONE, false},

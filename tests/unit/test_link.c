@@ -205,6 +205,28 @@ START_TEST(test_hello_refused_for_now)
 }
 END_TEST
 
+/* The exec has reached the container before, which has the same name and is about to go. */
+START_TEST(test_agent_of_another_sandbox)
+{
+    link_start(link);
+    fake_loop_run(loop);
+    for (unsigned i = 0; i < 20; i++) {
+        struct frame hello = fake_agent_expect(&agent, 0, FRAME_HELLO);
+        cleanup_free char *uid = frame_text(&hello, TAG_UID);
+        ck_assert_str_eq(uid, "u-1");
+        fake_agent_error(&agent, 0, FRAME_HELLO_NO, "not_ready", "of another sandbox");
+        ck_assert_uint_eq(seen.downs, i + 1);
+        ck_assert_int_eq(seen.why.code, ERR_NOT_READY);
+        ck_assert_int_ge(fake_loop_next(loop), 20);
+        ck_assert_int_le(fake_loop_next(loop), 1000);
+        fake_loop_advance(loop, fake_loop_next(loop));
+    }
+    fake_agent_greet(&agent, NULL);
+    ck_assert_uint_eq(seen.ups, 1);
+    ck_assert_uint_eq(seen.ends, 0);
+}
+END_TEST
+
 START_TEST(test_no_hello)
 {
     link_start(link);
@@ -368,6 +390,7 @@ int main(void)
     tcase_add_test(tcase, test_bye);
     tcase_add_test(tcase, test_refused_token);
     tcase_add_test(tcase, test_hello_refused_for_now);
+    tcase_add_test(tcase, test_agent_of_another_sandbox);
     tcase_add_test(tcase, test_no_hello);
     tcase_add_test(tcase, test_pings);
     tcase_add_test(tcase, test_broken_protocol_is_cut);

@@ -499,6 +499,33 @@ def test_replace(client):
     assert left_over(client.work) == []
 
 
+# --- what errors say
+
+
+def test_errors_name_the_path(client):
+    def said(op, path, *more):
+        return client.request(op, ("path", path), *more)["message"]
+
+    for op in ("STAT", "READ", "TREE", "REMOVE", "MODE"):
+        assert said(op, "nope", ("mode", 0o600)) == "nope: No such file or directory", op
+    missing = str(client.work / "nope")
+    assert said("READ", missing) == f"{missing}: No such file or directory"
+    assert said("READ", "") == ".: it is a directory"
+    (client.work / "f").write_text("x")
+    assert client.write("f/x", b"1")["message"] == "f/x: Not a directory"
+    assert client.write(".", b"1")["message"].startswith(".: ")
+    assert said("MKDIR", "f/x/y") == "f/x/y: Not a directory"
+    assert replace(client, "y", "z")["message"] == "f: the text is there 0 times"
+    assert said("MOVE", "nope", ("to", "g")) == "nope: No such file or directory"
+    assert said("MOVE", "f", ("to", "f/g")) == "f/g: Not a directory"
+    (client.work / "g").write_text("y")
+    assert said("MOVE", "f", ("to", "g")) == "g: File exists"
+    long = "ab/" + "\N{EURO SIGN}/" * 900 + "end"
+    text = said("STAT", long)
+    assert text.startswith("...") and text.endswith("/end: No such file or directory") and len(text.encode()) < 600
+    assert text[3] in "/\N{EURO SIGN}"
+
+
 # --- flow control, numbers, and helpers that die
 
 

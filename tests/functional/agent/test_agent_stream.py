@@ -39,6 +39,23 @@ def test_first_hello_sets_the_token(agent):
     assert again.hello()["fresh"] == 0
 
 
+def test_hello_for_another_sandbox(agents):
+    """An exec by the name of a pod may reach the container before, whose token was never set, or was."""
+    agent = agents("--uid", "u-1")
+    ours = None
+    for _ in range(2):
+        for uid in ([("uid", "u-2")], [("uid", "u-11")], [("uid", "u-")], [("uid", "")], []):
+            for token in (frames.TOKEN, bytes(32)):
+                wrong = agent.client()
+                wrong.send(0, "HELLO", [("version", 1), ("token", token), *uid])
+                frame = wrong.frame_of(0)
+                assert frame.name == "HELLO_NO" and frame.fields["error"] == "not_ready"
+        if ours is None:
+            ours = agent.client()
+            assert ours.hello(uid="u-1")["fresh"] == 1  # none of them has set a token
+    ours.run("true")
+
+
 @pytest.mark.parametrize("fields", [[], [("version", 1)], [("version", 1), ("token", b"short")], [("token", bytes(32))],
                                     [("version", 1), ("token", bytes(33))]])
 def test_bad_hello(agent, fields):
@@ -201,7 +218,7 @@ def test_TERM_ends_all_at_once(agent):
     os.kill(agent.pid, 15)
     bye = client.frame_of(0)
     assert bye.name == "BYE" and bye.fields["error"] == "terminated"
-    assert agent.wait_end(5) == 0
+    assert agent.wait_end(5) == 143
 
 
 def test_without_a_server_only_kept_ones_live(agents):
@@ -212,6 +229,9 @@ def test_without_a_server_only_kept_ones_live(agents):
     client.close()
     wait_for(lambda: agent.commands() == ["sleep 1001"], "an end of the one that is not kept")
     client = agent.hello()
+    kept = client.start(exec_id="kept", join=1)
+    kept.wait_started()
+    assert kept.started["keep"] == 1 and kept.started["joined"] == 1
     run = client.start(exec_id="dropped", join=1)
     assert run.finish()["signal"] == 15 and run.started["joined"] == 1
 
@@ -689,7 +709,8 @@ def test_install(tmp_path):
 def test_version_help_and_usage():
     assert subprocess.run([BINARY, "--version"], capture_output=True, check=True).stdout.startswith(b"podsandbox-agent ")
     assert b"install DIRECTORY" in subprocess.run([BINARY, "--help"], capture_output=True, check=True).stdout
-    for bad in ([], ["x"], ["serve", "--listen-fd"], ["serve", "--listen-fd", "x"], ["serve", "--nope", "1"], ["install"]):
+    for bad in ([], ["x"], ["serve", "--listen-fd"], ["serve", "--listen-fd", "x"], ["serve", "--nope", "1"], ["serve", "--uid"],
+                ["install"]):
         assert subprocess.run([BINARY, *bad], capture_output=True).returncode == 2
 
 
