@@ -8,7 +8,6 @@ import pytest
 from server import SOAK, open_request, reset, unplug, wait_until
 
 GRACE = 1
-ALIVE = "grep -laE '^(sleep|[a-z/]*sh)' /proc/[0-9]*/cmdline | xargs -r grep -laz 4321 | wc -l"
 SLEEP = ["sh", "-c", "trap '' HUP; exec sleep 4321"]
 
 
@@ -36,11 +35,20 @@ def test_a_client_that_leaves(server, client, box, leave):
 
 def test_a_loud_command_whose_client_left(server, client, box):
     sock = begin(server, box, ["sh", "-c", "while :; do echo t; sleep 0.1; done; exec sleep 4321"])
-    started = wait_until(lambda: [item for item in client.get(f"/v1/sandboxes/{box}/execs")["items"] if item["state"] == "running"],
-                         20, "the command running")[0]
+    def running():  # by the list: asking for the one execution would be a client that comes back
+        return [item for item in client.get(f"/v1/sandboxes/{box}/execs")["items"] if item["state"] == "running"]
+    wait_until(running, 20, "the command running")
     reset(sock)
-    result = client.exec_wait(box, started["id"], GRACE + 5)
-    assert result["state"] == "exited" and result["exit_code"] is None
+    wait_until(lambda: not running(), GRACE + 5, "the command being dead")
+
+
+def test_a_client_that_comes_back_in_time(server, client, box):
+    body = json.dumps({"cmd": ["sh", "-c", "sleep 3; echo done"], "disconnect_grace": 30}).encode()
+    sock = open_request(server.port, "POST", f"/v1/sandboxes/{box}/execs", body)
+    number = wait_until(lambda: [item for item in client.get(f"/v1/sandboxes/{box}/execs")["items"] if item["state"] == "running"],
+                        20, "the command running")[0]["id"]
+    reset(sock)
+    assert client.exec_wait(box, number)["stdout"] == "done\n"
 
 
 def test_many_that_leave_cost_nothing(server, client, box):

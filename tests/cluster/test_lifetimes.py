@@ -8,8 +8,9 @@ from server import SOAK, wait_until
 
 
 def test_past_its_ttl(client):
-    client.create("short", ttl=3, image="localhost/busybox:1")
+    client.create("short", image="localhost/busybox:1")
     started = client.start("short", ["sleep", "600"])
+    client.request("PATCH", "/v1/sandboxes/short", 200, json={"ttl": 2})
     record = client.wait_state("short", "gone", 40)
     assert record["reason"] == "ttl"
     assert "ttl" in client.problem("GET", "/v1/sandboxes/short", 410, "gone")["detail"]
@@ -22,9 +23,10 @@ def test_past_its_ttl_while_the_server_was_down(fresh):
     """Its agent ends it; the next start ends the rest: the record, and the objects of its preview."""
     server = fresh().start()
     client = server.client()
-    client.create("down", ttl=5)
+    client.create("down")
     client.create("longer", ttl=600)
     client.post("/v1/sandboxes/down/previews", {"command": ["python3", "-m", "http.server", "8000"], "port": 8000}, 201)
+    client.request("PATCH", "/v1/sandboxes/down", 200, json={"ttl": 3})
     server.kill()
 
     def ended():
@@ -58,7 +60,7 @@ def test_b18_renewed_in_its_last_50_milliseconds(client):
     ttl = 4
 
     def one(id):
-        client.create(id, ttl=ttl, image="localhost/busybox:1", resources=SMALL)
+        client.create(id, image="localhost/busybox:1", resources=SMALL)
         record = client.request("PATCH", f"/v1/sandboxes/{id}", 200, json={"ttl": ttl}).json()
         end = time.monotonic() + ttl
         number = int(id.split("-")[1])
@@ -78,7 +80,7 @@ def test_b18_renewed_in_its_last_50_milliseconds(client):
 
 
 def test_a_busy_one_is_renewed(client):
-    client.create("busy-one", ttl=4, image="localhost/busybox:1")
+    client.create("busy-one", image="localhost/busybox:1")
     started = client.start("busy-one", "sleep 7; echo done")
     for _ in range(3):
         client.request("PATCH", "/v1/sandboxes/busy-one", 200, json={"ttl": 4})
