@@ -107,8 +107,8 @@ def test_sweeps_leave_strangers_alone(server, client, fresh):
     assert would["dry_run"] is True
     names = [item["name"] for item in would["items"]]
     assert not set(names) & set(before), would
-    assert get("pod", "-n", NAMESPACE, "sandbox-orphan")
     client.post("/v1/admin/reap", {"dry_run": False}, 200)
+    wait_until(lambda: objects_of("orphan") == [], 60, "the orphan's end")
     server.restart()
     client.post("/v1/admin/reap", {}, 200)
     other.restart()
