@@ -1,3 +1,4 @@
+import re
 import sys
 from pathlib import Path
 
@@ -67,7 +68,8 @@ def fresh(request, node_root, tmp_path):
 
     def make(*options, api=None, directory=None, **more):
         own = api is None
-        api = api or ApiServer(node_root / f"{request.node.name}-{len(made)}".replace("/", "_")[:100], under_test.AGENT)
+        name = re.sub("[^a-z0-9_]", "-", f"{request.node.name}-{len(made)}")[-60:]
+        api = api or ApiServer(node_root / name, under_test.AGENT)
         one = Server(api, directory or tmp_path / f"server-{len(made)}", options, **more)
         made.append((one, own))
         return one
