@@ -234,27 +234,21 @@ static int claim_both(struct sandboxes *all, struct sandbox *sandbox, struct ide
 /* --- the front door -------------------------------------------------------------------------- */
 
 int sandbox_create(struct sandboxes *all, const struct owner_view *view, struct sandbox_spec *spec,
-                   const struct idempotency_claim *claim, struct sandbox **ret_sandbox,
-                   bool *ret_found, struct err *err)
+                   struct idempotency_claim *claim, struct sandbox **ret_sandbox, struct err *err)
 {
     cleanup(sandbox_unrefp) struct sandbox *sandbox = new_from_spec(all, view->owner, spec);
-    struct idempotency_row key = {.owner = view->owner, .route = CREATE_ROUTE};
+    struct idempotency_row key = {
+        .owner = view->owner, .route = CREATE_ROUTE, .key = claim->key, .digest = claim->digest};
     struct err outage = {0};
-    int result;
-    *ret_found = false;
+    claim->found = false;
     if (!sandboxes_ready(all, &outage)) {
         return err_set(err, outage.code, "%s", outage.msg);
     }
-    if (claim && claim->key) {
-        key.key = claim->key;
-        key.digest = claim->digest;
-        result = claim_both(all, sandbox, &key, ret_sandbox, err);
-    } else {
-        result = record_intent(all, sandbox, err);
-    }
+    int result = claim->key ? claim_both(all, sandbox, &key, ret_sandbox, err)
+                            : record_intent(all, sandbox, err);
     if (result != 0) {
-        *ret_found = result > 0;
-        return result > 0 ? 0 : -1;
+        claim->found = result > 0;
+        return claim->found ? 0 : -1;
     }
     sandbox_attach(sandbox); /* starts the ready timer */
     sandbox_settle(sandbox);

@@ -52,8 +52,7 @@ static int find_tombstone(struct sandboxes *all, const struct owner_view *view, 
 }
 
 int sandboxes_find(struct sandboxes *all, const struct owner_view *view, const char *id,
-                   bool failed_too, struct sandbox **ret_sandbox, struct json **ret_record,
-                   struct err *err)
+                   struct sandbox **ret_sandbox, struct json **ret_record, struct err *err)
 {
     cleanup(sandbox_unrefp) struct sandbox *sandbox = sandboxes_lookup(all, id);
     if (!sandbox) {
@@ -63,7 +62,8 @@ int sandboxes_find(struct sandboxes *all, const struct owner_view *view, const c
         return unknown(id, err);
     }
     pthread_mutex_lock(&all->lock);
-    bool ok = sandbox_state_lives(sandbox->state) || (failed_too && sandbox->state != SANDBOX_GONE);
+    bool ok =
+        sandbox_state_lives(sandbox->state) || (view->failed_too && sandbox->state != SANDBOX_GONE);
     if (!ok) {
         (void)sandbox_dead_error_locked(sandbox, err);
     }

@@ -211,15 +211,16 @@ static void take_down(struct sandbox *sandbox, const struct preview_row *row)
     }
 }
 
-static int publish_row(struct sandbox *sandbox, struct preview_row *row, struct err *err)
+/* NAMES are the row's from then on. */
+static int publish_row(struct sandbox *sandbox, struct preview_row *row,
+                       struct preview_names *names, struct err *err)
 {
-    struct preview_names names = {0};
     struct store *store = sandbox->all->store;
-    if (store_put_preview(store, row, err) < 0 || publish_box(sandbox, row, &names, err) < 0) {
+    if (store_put_preview(store, row, err) < 0 || publish_box(sandbox, row, names, err) < 0) {
         return -1;
     }
-    row->service = names.service;
-    row->ingress = names.ingress;
+    row->service = names->service;
+    row->ingress = names->ingress;
     return store_put_preview(store, row, err);
 }
 
@@ -236,6 +237,7 @@ int preview_begin(struct sandbox *sandbox, struct preview_request *request, cons
                   bool first, struct exec **ret_exec, struct err *err)
 {
     struct exec *exec = NULL;
+    struct preview_names names = {0};
     struct preview_row row = {
         .uid = sandbox->uid,
         .port = request->port,
@@ -253,7 +255,7 @@ int preview_begin(struct sandbox *sandbox, struct preview_request *request, cons
         return -1;
     }
     row.exec = exec ? exec_number(exec) : 0;
-    if (publish_row(sandbox, &row, err) < 0) {
+    if (publish_row(sandbox, &row, &names, err) < 0) {
         if (exec) {
             exec_kill(exec, KILL_GRACE_MS);
             exec_unref(exec);

@@ -14,8 +14,7 @@
 #define WORK_THREADS 4
 #define SLOW_THREADS 8
 
-int sandboxes_new(const struct sandboxes_config *config, const struct crypto_key *key,
-                  const struct driver *driver, struct store *store, struct loop *loop,
+int sandboxes_new(const struct sandboxes_config *config, const struct sandboxes_parts *parts,
                   struct sandboxes **ret_all, struct err *err)
 {
     struct pool *work = pool_new("domain", WORK_THREADS, 0);
@@ -28,10 +27,10 @@ int sandboxes_new(const struct sandboxes_config *config, const struct crypto_key
     }
     struct sandboxes *all = xcalloc(1, sizeof(*all));
     all->config = *config;
-    all->key = *key;
-    all->driver = driver;
-    all->store = store;
-    all->loop = loop;
+    all->key = *parts->key;
+    all->driver = parts->driver;
+    all->store = parts->store;
+    all->loop = parts->loop;
     all->work = work;
     all->slow = slow;
     event_init(&all->idle);

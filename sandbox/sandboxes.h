@@ -31,10 +31,17 @@ struct sandboxes_config {
 struct owner_view { /* who asks */
     const char *owner;
     bool admin;
+    bool failed_too; /* sandboxes_find: one that has failed is looked at, too */
 };
 
-int sandboxes_new(const struct sandboxes_config *config, const struct crypto_key *key,
-                  const struct driver *driver, struct store *store, struct loop *loop,
+/* What the domain stands on; outlives it. KEY is copied. */
+struct sandboxes_parts {
+    const struct crypto_key *key;
+    const struct driver *driver;
+    struct store *store;
+    struct loop *loop;
+};
+int sandboxes_new(const struct sandboxes_config *config, const struct sandboxes_parts *parts,
                   struct sandboxes **ret_all, struct err *err) must_check;
 /* Starts the driver's watch and the sweeper; adoption happens as the first list comes in. */
 int sandboxes_start(struct sandboxes *all, struct err *err) must_check;
@@ -49,21 +56,21 @@ int sandboxes_capabilities(struct sandboxes *all, struct json **ret_json,
                            struct err *err) must_check;
 
 /* A living sandbox (referenced) that VIEW may see. ERR_NOT_FOUND; ERR_GONE with RET_RECORD (may be
- * NULL) set to the tombstone's record. A failed one is ERR_GONE too unless FAILED_TOO. */
+ * NULL) set to the tombstone's record. A failed one is ERR_GONE too unless VIEW->failed_too. */
 int sandboxes_find(struct sandboxes *all, const struct owner_view *view, const char *id,
-                   bool failed_too, struct sandbox **ret_sandbox, struct json **ret_record,
+                   struct sandbox **ret_sandbox, struct json **ret_record,
                    struct err *err) must_check;
 
-/* Records the intent (durable) and begins; takes what SPEC holds. KEY may be NULL; RET_FOUND is
- * true when the key was claimed before with the same body: that sandbox is returned then (ERR_GONE
- * when it has gone). */
+/* Records the intent (durable) and begins; takes what SPEC holds. When CLAIM's key was claimed
+ * before with the same body, that sandbox is returned (ERR_GONE when it has gone). */
 struct idempotency_claim {
     const char *key;    /* NULL: none */
     const char *digest; /* of the canonical body */
+    bool found;         /* set: it was claimed before */
 };
 int sandbox_create(struct sandboxes *all, const struct owner_view *view, struct sandbox_spec *spec,
-                   const struct idempotency_claim *claim, struct sandbox **ret_sandbox,
-                   bool *ret_found, struct err *err) must_check;
+                   struct idempotency_claim *claim, struct sandbox **ret_sandbox,
+                   struct err *err) must_check;
 /* Validates with the substrate; nothing is made or recorded. */
 int sandbox_dry_run(struct sandboxes *all, const struct owner_view *view,
                     const struct sandbox_spec *spec, struct err *err) must_check;

@@ -29,7 +29,7 @@ struct spec_body {
 
 #define RESOURCE(key, member)                                                                      \
     {                                                                                              \
-        .name = key, .decode = json_decode_quantity,                                               \
+        .name = (key), .decode = json_decode_quantity,                                             \
         .offset = offsetof(struct resources_body, member)                                          \
     }
 static const struct json_field resource_fields[] = {
@@ -510,7 +510,7 @@ static int names_check(const struct sandbox_spec *spec, const struct policy *pol
     return mount_path_check(spec->workdir, "workdir", err);
 }
 
-int sandbox_spec_parse(const struct json *json, const struct policy *policy,
+int sandbox_spec_parse(const struct json *request, const struct policy *policy,
                        struct sandbox_spec *ret_spec, struct err *err)
 {
     cleanup(spec_body_done) struct spec_body body = {
@@ -521,7 +521,7 @@ int sandbox_spec_parse(const struct json *json, const struct policy *policy,
                  .ready_timeout_ms = policy->ready_timeout_ms,
                  .wait = true},
     };
-    if (json_decode(json, spec_fields, "", &body, err) < 0) {
+    if (json_decode(request, spec_fields, "", &body, err) < 0) {
         return -1;
     }
     defaults_fill(&body.spec, policy);

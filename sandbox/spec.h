@@ -43,7 +43,7 @@ struct policy {
 };
 
 /* ERR_INVALID_FIELD naming the field, ERR_NOT_SUPPORTED, ERR_POLICY. */
-int sandbox_spec_parse(const struct json *body, const struct policy *policy,
+int sandbox_spec_parse(const struct json *request, const struct policy *policy,
                        struct sandbox_spec *ret_spec, struct err *err) must_check;
 /* The public part (no env values, no secrets), as records show it. */
 struct json *sandbox_spec_public(const struct sandbox_spec *spec);

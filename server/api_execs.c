@@ -63,7 +63,7 @@ static const struct json_field exec_fields[] = {
      .decode = json_decode_seconds,
      .offset = BODY(disconnect_grace_ms),
      .min = 0,
-     .max = 3600 * 1000},
+     .max = INT64_C(3600) * 1000},
     JSON_FIELDS_END,
 };
 

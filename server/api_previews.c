@@ -16,7 +16,7 @@
 #define READY_WAIT_MS 60000
 #define PROBE_MS 1
 #define LOG_TAIL (64 * KIB)
-#define PROBLEM_TAIL 1500
+#define PROBLEM_TAIL ((size_t)1500)
 
 /* --- publish --------------------------------------------------------------------------------- */
 

@@ -123,18 +123,18 @@ static enum verdict dry_run(struct request *request, const struct sandbox_spec *
 }
 
 static enum verdict begin_create(struct request *request, struct sandbox_spec *spec,
-                                 const struct idempotency_claim *claim)
+                                 struct idempotency_claim *claim)
 {
     struct err err = {0};
     const struct owner_view view = view_of(request);
     struct create_state *create = xcalloc(1, sizeof(*create));
-    bool wait = spec->wait, found = false;
+    bool wait = spec->wait;
     request_keep(request, create, create_state_free);
-    if (sandbox_create(request_sandboxes(request), &view, spec, claim, &create->sandbox, &found,
-                       &err) < 0) {
+    if (sandbox_create(request_sandboxes(request), &view, spec, claim, &create->sandbox, &err) <
+        0) {
         return reply_problem(request, &err);
     }
-    if (found) {
+    if (claim->found) {
         reply_header(request, "Idempotent-Replayed", "true");
     }
     if (!wait) {

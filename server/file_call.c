@@ -139,10 +139,10 @@ int file_mode_parse(struct str text, uint64_t *ret_mode, struct err *err)
 static void set_name(const struct request *request, struct json *json, const char *key,
                      const char *encoding_key, const void *name, size_t len)
 {
-    cleanup_buf struct buf text = BUF_INIT(4 * CAP_PATH);
+    cleanup_buf struct buf text = BUF_INIT((size_t)4 * CAP_PATH);
     (void)buf_append(&text, name, len);
     if (!utf8_valid(buf_text(&text), text.len)) {
-        cleanup_buf struct buf encoded = BUF_INIT(8 * CAP_PATH);
+        cleanup_buf struct buf encoded = BUF_INIT((size_t)8 * CAP_PATH);
         sandbox_mask(request_sandbox(request), text.ptr, text.len);
         (void)base64_encode(&encoded, text.ptr, text.len);
         json_set_text(json, key, buf_text(&encoded));

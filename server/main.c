@@ -128,8 +128,9 @@ static int open_domain(struct parts *parts, struct err *err)
         return -1;
     }
     parts->has_driver = true;
-    if (sandboxes_new(&config, &parts->key, &parts->driver, parts->store, parts->loop,
-                      &parts->app.sandboxes, err) < 0) {
+    const struct sandboxes_parts below = {
+        .key = &parts->key, .driver = &parts->driver, .store = parts->store, .loop = parts->loop};
+    if (sandboxes_new(&config, &below, &parts->app.sandboxes, err) < 0) {
         return -1;
     }
     return sandboxes_start(parts->app.sandboxes, err);

@@ -9,12 +9,14 @@
 static enum verdict find_sandbox(struct request *request)
 {
     const struct route *route = request->match.route;
-    const struct owner_view view = {request->caller.owner, request->caller.admin};
+    const struct owner_view view = {.owner = request->caller.owner,
+                                    .admin = request->caller.admin,
+                                    .failed_too = (route->flags & ROUTE_GONE_TOO) != 0};
     struct json *record = NULL;
     struct err err;
 
     if (sandboxes_find(request->http->app->sandboxes, &view, request_param(request, "id"),
-                       (route->flags & ROUTE_GONE_TOO) != 0, &request->sandbox, &record, &err)) {
+                       &request->sandbox, &record, &err)) {
         if (err.code != ERR_GONE)
             return reply_problem(request, &err);
         if (!(route->flags & ROUTE_GONE_TOO))

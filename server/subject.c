@@ -14,10 +14,11 @@ struct sandboxes *request_sandboxes(const struct request *request)
 static int find_gone(struct request *request, struct json **ret_record, struct err *err)
 {
     const struct caller *caller = request_caller(request);
-    const struct owner_view view = {.owner = caller->owner, .admin = caller->admin};
+    const struct owner_view view = {
+        .owner = caller->owner, .admin = caller->admin, .failed_too = true};
     struct sandbox *sandbox = NULL;
-    if (sandboxes_find(request_sandboxes(request), &view, request_param(request, "id"), true,
-                       &sandbox, ret_record, err) == 0) {
+    if (sandboxes_find(request_sandboxes(request), &view, request_param(request, "id"), &sandbox,
+                       ret_record, err) == 0) {
         sandbox_unref(sandbox);
         return err_set(err, ERR_CONFLICT, "the sandbox has just been created again");
     }

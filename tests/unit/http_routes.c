@@ -12,14 +12,11 @@
 
 /* --- the domain, as far as the core asks it ------------------------------------------------ */
 
-/* NOLINTNEXTLINE(readability-function-size): the signature is sandboxes.h's */
 int sandboxes_find(struct sandboxes *all, const struct owner_view *view, const char *id,
-                   bool failed_too, struct sandbox **ret_sandbox, struct json **ret_record,
-                   struct err *err)
+                   struct sandbox **ret_sandbox, struct json **ret_record, struct err *err)
 {
     (void)all;
     (void)view;
-    (void)failed_too;
     (void)ret_sandbox;
     if (strcmp(id, "gone") == 0) {
         *ret_record = json_new_object();

@@ -100,5 +100,6 @@ void substrate_cut(struct substrate *substrate, const char *id, enum err_code co
 void substrate_tick(struct substrate *substrate);
 /* How long until then, at least 1; INT64_MAX: no agent has a deadline. */
 int64_t substrate_next_deadline(struct substrate *substrate);
-void substrate_end_exec(struct substrate *substrate, const char *id, uint64_t exec, int exit_code);
-bool substrate_has_exec(struct substrate *substrate, const char *id, uint64_t exec);
+void substrate_end_exec(struct substrate *substrate, const char *id, uint64_t number,
+                        int exit_code);
+bool substrate_has_exec(struct substrate *substrate, const char *id, uint64_t number);

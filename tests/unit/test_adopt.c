@@ -91,9 +91,9 @@ START_TEST(test_owner_sees_it)
     const struct owner_view stranger = {.owner = "you"};
     (void)world_create(&world, "{\"id\":\"a\"}");
     lose_store();
-    ck_assert_int_eq(sandboxes_find(world.all, &view_me, "a", false, &sandbox, NULL, &err), 0);
+    ck_assert_int_eq(sandboxes_find(world.all, &view_me, "a", &sandbox, NULL, &err), 0);
     sandbox_unref(sandbox);
-    ck_assert_int_eq(sandboxes_find(world.all, &stranger, "a", false, &sandbox, NULL, &err), -1);
+    ck_assert_int_eq(sandboxes_find(world.all, &stranger, "a", &sandbox, NULL, &err), -1);
     ck_assert_int_eq(err.code, ERR_NOT_FOUND);
 }
 END_TEST
@@ -109,7 +109,7 @@ START_TEST(test_found_at_once)
     while (!sandboxes_ready(world.all, &err)) {
         ck_assert(stepper_step());
     }
-    ck_assert_int_eq(sandboxes_find(world.all, &view_me, "a", false, &sandbox, NULL, &err), 0);
+    ck_assert_int_eq(sandboxes_find(world.all, &view_me, "a", &sandbox, NULL, &err), 0);
     ck_assert_str_eq(sandbox_workdir(sandbox), "/workspace");
     sandbox_unref(sandbox);
 }
@@ -230,7 +230,7 @@ START_TEST(test_lost_one_ends_at_last)
     box->blob_len = 3;
     box->deadline_ms = 0;
     lose_store();
-    world_advance(&world, 23 * 3600000);
+    world_advance(&world, INT64_C(23) * 3600000);
     world_expect(&world, "a", "failed: lost");
     world_advance(&world, 3700000);
     world_expect(&world, "a", "gone: lost");
@@ -335,7 +335,7 @@ START_TEST(test_store_is_older)
 {
     struct err err = {0};
     uint64_t seq = 0;
-    struct sandbox *sandbox = world_create(&world, "{\"id\":\"a\",\"labels\":{\"x\":\"1\"}}");
+    (void)world_create(&world, "{\"id\":\"a\",\"labels\":{\"x\":\"1\"}}");
     cleanup_free char *path = temp_path(&world.dir, "store.db");
     cleanup_free char *copy = xasprintf("%s.copy", path);
     world_stop(&world);
@@ -349,7 +349,7 @@ START_TEST(test_store_is_older)
     ck_assert_int_eq(fclose(from), 0);
     ck_assert_int_eq(fclose(to), 0);
     world_restart(&world);
-    sandbox = world_get(&world, "a");
+    struct sandbox *sandbox = world_get(&world, "a");
     struct text_list more = {0};
     text_list_add(&more, "added-later");
     struct text_map labels = {0};

@@ -186,11 +186,11 @@ START_TEST(test_before_the_first_list)
     expect_error("{\"id\":\"a\"}", NULL, ERR_BACKEND_UNAVAILABLE);
     struct sandbox *sandbox = NULL;
     struct err err = {0};
-    ck_assert_int_eq(sandboxes_find(world.all, &view_me, "a", true, &sandbox, NULL, &err), -1);
+    ck_assert_int_eq(sandboxes_find(world.all, &view_me, "a", &sandbox, NULL, &err), -1);
     ck_assert_int_eq(err.code, ERR_BACKEND_UNAVAILABLE); /* it may be in the substrate */
     substrate_list(&world.substrate);
     world_run(&world);
-    ck_assert_int_eq(sandboxes_find(world.all, &view_me, "a", true, &sandbox, NULL, &err), -1);
+    ck_assert_int_eq(sandboxes_find(world.all, &view_me, "a", &sandbox, NULL, &err), -1);
     ck_assert_int_eq(err.code, ERR_NOT_FOUND);
     (void)world_create(&world, "{\"id\":\"a\"}");
 }

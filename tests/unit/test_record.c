@@ -90,7 +90,7 @@ START_TEST(test_tombstone)
     sandbox_delete(world_create(&world, body), ERR_DELETED);
     fake_clock_advance(1000);
     world_run(&world);
-    ck_assert_int_eq(sandboxes_find(world.all, &view_me, "a", true, &sandbox, &json, &err), -1);
+    ck_assert_int_eq(sandboxes_find(world.all, &view_me, "a", &sandbox, &json, &err), -1);
     ck_assert_int_eq(err.code, ERR_GONE);
     ck_assert_str_eq(err.msg, "sandbox 'a' is gone: deleted");
     ck_assert_str_eq(json_get_text(json, "state"), "gone");
@@ -98,10 +98,10 @@ START_TEST(test_tombstone)
     ck_assert_str_eq(json_text(json_path(json, "labels.x")), "1");
     cleanup_json struct json *none = NULL;
     const struct owner_view stranger = {.owner = "you"};
-    ck_assert_int_eq(sandboxes_find(world.all, &stranger, "a", true, &sandbox, &none, &err), -1);
+    ck_assert_int_eq(sandboxes_find(world.all, &stranger, "a", &sandbox, &none, &err), -1);
     ck_assert_int_eq(err.code, ERR_NOT_FOUND);
     ck_assert_ptr_null(none);
-    ck_assert_int_eq(sandboxes_find(world.all, &view_admin, "a", true, &sandbox, &none, &err), -1);
+    ck_assert_int_eq(sandboxes_find(world.all, &view_admin, "a", &sandbox, &none, &err), -1);
     ck_assert_int_eq(err.code, ERR_GONE);
     ck_assert_ptr_nonnull(none);
 }

@@ -81,6 +81,8 @@ START_TEST(what_is_given_is_taken)
 }
 END_TEST
 
+#define LONG_NAME "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" /* 64 */
+
 static const struct {
     const char *body;
     enum err_code code;
@@ -114,6 +116,9 @@ static const struct {
     {"{\"writable_mounts\":{\"workspace\":\"/x\"}}", ERR_INVALID_FIELD,
      "writable_mounts.workspace"},
     {"{\"writable_mounts\":{\"x\":\"/etc\"}}", ERR_INVALID_FIELD, "writable_mounts.x"},
+    {"{\"writable_mounts\":{\"x\":\"/a\\nb\"}}", ERR_INVALID_FIELD, "writable_mounts.x"},
+    {"{\"writable_mounts\":{\"x\":\"/" LONG_NAME LONG_NAME LONG_NAME LONG_NAME "\"}}",
+     ERR_INVALID_FIELD, "writable_mounts.x"},
     {"{\"resources\":{\"cpu\":\"lots\"}}", ERR_INVALID_FIELD, "resources.cpu"},
     {"{\"resources\":{\"cpu\":-1}}", ERR_INVALID_FIELD, "resources.cpu"},
     {"{\"resources\":{\"cpu\":8}}", ERR_POLICY, "resources.cpu"},

@@ -137,9 +137,9 @@ START_TEST(test_limits)
     text_list_add(&secrets, buf_text(&text));
     refuse(&(struct sandbox_update){.ttl_ms = -1, .secrets = &secrets}, ERR_INVALID_FIELD);
     text_list_done(&secrets);
-    for (char c = 'a'; c < 'd'; c++) {
+    for (int i = 0; i < 3; i++) {
         text.len = CAP_SECRET - 1;
-        text.ptr[0] = c;
+        text.ptr[0] = (char)('a' + i);
         text.ptr[text.len] = '\0';
         text_list_add(&secrets, buf_text(&text));
     }
@@ -152,7 +152,7 @@ START_TEST(test_limits)
     refuse(&(struct sandbox_update){.ttl_ms = -1, .secrets = &secrets}, ERR_TOO_LARGE);
     text_list_done(&secrets);
     buf_done(&text);
-    refuse(&(struct sandbox_update){.ttl_ms = 25 * 3600000}, ERR_INVALID_FIELD);
+    refuse(&(struct sandbox_update){.ttl_ms = INT64_C(25) * 3600000}, ERR_INVALID_FIELD);
     ck_assert_uint_eq(sandbox->blob_version, 1);
     ck_assert_uint_eq(sandbox->spec.secrets.count, 1);
 }

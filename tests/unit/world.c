@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-const struct owner_view view_me = {.owner = "me"};
-const struct owner_view view_admin = {.owner = "root", .admin = true};
+const struct owner_view view_me = {.owner = "me", .failed_too = true};
+const struct owner_view view_admin = {.owner = "root", .admin = true, .failed_too = true};
 
 static const struct sandboxes_config defaults = {
     .policy = {.image = "image",
@@ -26,7 +26,7 @@ static const struct sandboxes_config defaults = {
                .ready_timeout_ms = 20000,
                .max_ready_timeout_ms = 60000,
                .ttl_ms = 3600000,
-               .max_lifetime_ms = 24 * 3600000,
+               .max_lifetime_ms = INT64_C(24) * 3600000,
                .unschedulable_after_ms = 5000},
     .instance = "test",
     .exec_timeout_ms = 60000,
@@ -47,9 +47,11 @@ void world_start(struct world *world)
     struct err err = {0};
     cleanup_free char *path = temp_path(&world->dir, "store.db");
     ck_assert_msg(store_open(path, &world->store, &err) == 0, "%s", err.msg);
-    ck_assert_int_eq(sandboxes_new(&world->config, &world->key, &world->substrate.driver,
-                                   world->store, world->substrate.loop, &world->all, &err),
-                     0);
+    const struct sandboxes_parts parts = {.key = &world->key,
+                                          .driver = &world->substrate.driver,
+                                          .store = world->store,
+                                          .loop = world->substrate.loop};
+    ck_assert_int_eq(sandboxes_new(&world->config, &parts, &world->all, &err), 0);
     ck_assert_msg(sandboxes_start(world->all, &err) == 0, "%s", err.msg);
 }
 
@@ -145,17 +147,16 @@ struct sandbox *world_try(struct world *world, const char *text, const char *key
 {
     cleanup_json struct json *json = world_json(text);
     cleanup(sandbox_spec_done) struct sandbox_spec spec = {0};
-    const struct idempotency_claim claim = {.key = key, .digest = text};
+    struct idempotency_claim claim = {.key = key, .digest = text};
     struct sandbox *sandbox = NULL;
-    bool found = false;
     *err = (struct err){0};
     ck_assert_msg(sandbox_spec_parse(json, &world->config.policy, &spec, err) == 0, "%s", err->msg);
-    if (sandbox_create(world->all, &view_me, &spec, &claim, &sandbox, &found, err) < 0) {
+    if (sandbox_create(world->all, &view_me, &spec, &claim, &sandbox, err) < 0) {
         ck_assert_ptr_null(sandbox);
         return NULL;
     }
     if (ret_found) {
-        *ret_found = found;
+        *ret_found = claim.found;
     }
     return sandbox;
 }

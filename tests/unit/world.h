@@ -34,7 +34,7 @@ void world_advance(struct world *world, int64_t ms);
 void world_sweep(struct world *world);
 
 /* A spec as a request body ("{}": all defaults); a failure is in ERR. Does not run. */
-struct sandbox *world_try(struct world *world, const char *json, const char *key, bool *ret_found,
+struct sandbox *world_try(struct world *world, const char *text, const char *key, bool *ret_found,
                           struct err *err);
 /* Must succeed; running in the end. The table holds it: no reference. */
 struct sandbox *world_create(struct world *world, const char *json);
