@@ -69,15 +69,16 @@ static enum verdict create_wait(struct request *request)
     if (state == SANDBOX_CREATING) {
         return request_wait(request, changed, seen, 0, create_wait);
     }
-    if (state == SANDBOX_RUNNING) {
-        set_location(request, sandbox);
-        return reply_json(request, 201, sandbox_json(sandbox));
-    }
     if (!create->settle_deadline) {
         create->settle_deadline = clock_now_ms() + SETTLE_WAIT_MS;
     }
+    /* What is said to be ready is on record as that: else a crash now would make it anew. */
     if (!sandbox_settled(sandbox) && clock_now_ms() < create->settle_deadline) {
         return request_wait(request, changed, seen, create->settle_deadline, create_wait);
+    }
+    if (state == SANDBOX_RUNNING) {
+        set_location(request, sandbox);
+        return reply_json(request, 201, sandbox_json(sandbox));
     }
     return create_failed(request, sandbox);
 }

@@ -3,6 +3,7 @@
 import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 
 import pytest
 import requests
@@ -82,7 +83,6 @@ def test_an_empty_store_adopts_from_the_cluster(server, client, api, box):
 
 
 def _seconds(text):
-    from datetime import datetime
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
@@ -121,7 +121,21 @@ def test_two_servers_on_one_store(server):
     assert done.returncode != 0 and b"store" in done.stderr
 
 
+@pytest.mark.parametrize("round_", range(8))
+def test_what_was_answered_is_recorded(server, client, api, round_):
+    """Killed right after 201, and the pod is removed: gone, and not made anew behind the caller's back."""
+    record = client.create("answered")
+    server.kill()
+    made = len(api.seen("create", "pods", "sandbox-answered"))
+    api.remove("pods", "sandbox-answered")
+    server.start()
+    gone = client.wait_state("answered", "gone", 20)
+    assert gone["uid"] == record["uid"] and gone["reason"] in ("removed_externally", "lost")
+    assert len(api.seen("create", "pods", "sandbox-answered")) == made
+
+
 def test_deleted_while_the_server_was_away(server, client, api, box):
+    client.exec(box, ["true"])
     server.kill()
     api.remove("pods", "sandbox-box")
     server.start()
