@@ -107,4 +107,5 @@ def pytest_runtest_makereport(item, call):
         servers = [arguments["cloud"]] if "cloud" in arguments else []
         servers += [one for one, _ in arguments["fresh"].servers] if "fresh" in arguments else []
         for one in servers:
-            report.sections.append(("podsandboxd", one.log()[-3000:]))
+            lines = [line for line in one.log().splitlines() if '"status":"200"' not in line]
+            report.sections.append(("podsandboxd", "\n".join(lines)[-3000:]))

@@ -127,11 +127,13 @@ class Client:
         return items
 
     def wait_state(self, id, state, timeout=60):
+        record = {}
+
         def look():
             response = self.request("GET", f"/v1/sandboxes/{id}", (200, 410))
-            record = response.json() if response.status_code == 200 else response.json()["sandbox"]
+            record.update(response.json() if response.status_code == 200 else response.json()["sandbox"])
             return record if record["state"] == state else None
-        return wait_until(look, timeout, f"{id} being {state}")
+        return wait_until(look, timeout, lambda: f"{id} being {state}, and not {record},")
 
     # --- commands ---------------------------------------------------------------
     def exec(self, id, cmd, expect=200, timeout_s=120, **body):

@@ -203,9 +203,8 @@ def test_a_plugin_runs_again_after_a_401(plugged):
 def test_a_plugin_that_fails_is_said(plugged):
     plugged.spawn()  # the file it prints is not there
     wait_until(lambda: plugged.answers("/healthz") == 200)
-    wait_until(lambda: plugged.runs.exists())
-    response = plugged.client().request("GET", "/readyz", 503)
-    assert "plugin" in response.text, response.text
+    wait_until(lambda: "plugin" in plugged.client().request("GET", "/readyz", 503).text, what="the health saying why")
+    assert plugged.runs.exists()
     plugged.print_token("late")
     plugged.api.tokens = {"late"}
     plugged.wait_ready()

@@ -244,7 +244,8 @@ def test_slow_clients_do_not_hold_a_worker(server, client, box):
     try:
         for _ in range(60):
             sock = socket.create_connection(("127.0.0.1", server.port))
-            sock.sendall(b"POST /v1/sandboxes HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+            sock.sendall(b"POST /v1/sandboxes HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                         b"Content-Length: 100\r\n\r\n{")
             socks.append(sock)
         assert client.exec(box, ["true"])["exit_code"] == 0
     finally:
@@ -258,7 +259,8 @@ def test_waiting_takes_no_worker(server, client, box):
     socks = []
     for record in records:
         sock = socket.create_connection(("127.0.0.1", server.port))
-        sock.sendall(f"GET /v1/sandboxes/http/execs/{record['id']}?wait=60 HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+        sock.sendall(f"GET /v1/sandboxes/http/execs/{record['id']}?wait=60 HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+                     .encode())
         socks.append(sock)
     assert client.exec(box, ["true"])["exit_code"] == 0
     for record in records:
