@@ -26,10 +26,23 @@ struct driver {
     void *self;
 };
 
+/* What every box of a driver keeps beyond what the domain does alike for all of them. `promises` of
+ * /v1/capabilities, and what the conformance tests skip by: a promise that is not made is told
+ * here. */
+struct driver_promises {
+    bool programs;        /* a command is a process in the box; else its result is made up */
+    bool posix_files;     /* users, modes, links and special files, and `..` as a kernel has it */
+    bool images;          /* an image that is not there fails the create */
+    bool previews;        /* a program that listens can be reached from outside */
+    bool runtime_classes; /* `runtime_class` chooses among several */
+    bool adoption; /* boxes outlive the server, which finds them again, without its store too */
+};
+
 /* Calls block (on a worker, never on the loop thread) unless stated otherwise, and are thread-safe.
  */
 struct driver_ops {
     const char *name;
+    struct driver_promises promises;
     /* Starts the watch; the first `listed` comes from it, soon or when the substrate answers. */
     int (*start)(void *self, const struct box_observer *observer, struct err *err);
     /* Ends the watch: no callback of the observer follows, and calls fail soon. */

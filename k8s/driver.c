@@ -344,6 +344,15 @@ static struct stream *k8s_open(void *self, const char *id, const char *box_uid,
 
 static const struct driver_ops k8s_ops = {
     .name = "kubernetes",
+    .promises =
+        {
+            .programs = true,
+            .posix_files = true,
+            .images = true,
+            .previews = true,
+            .runtime_classes = true,
+            .adoption = true,
+        },
     .start = k8s_start,
     .stop = k8s_stop,
     .free = k8s_free,

@@ -147,6 +147,16 @@ int sandboxes_stats(struct sandboxes *all, struct json **ret_json, struct err *e
     return 0;
 }
 
+static void set_promises(struct json *json, const struct driver_promises *promises)
+{
+    json_set_bool(json, "programs", promises->programs);
+    json_set_bool(json, "posix_files", promises->posix_files);
+    json_set_bool(json, "images", promises->images);
+    json_set_bool(json, "previews", promises->previews);
+    json_set_bool(json, "runtime_classes", promises->runtime_classes);
+    json_set_bool(json, "adoption", promises->adoption);
+}
+
 int sandboxes_capabilities(struct sandboxes *all, struct json **ret_json, struct err *err)
 {
     (void)err;
@@ -165,8 +175,8 @@ int sandboxes_capabilities(struct sandboxes *all, struct json **ret_json, struct
     json_set_int(limits, "max_json_output", CAP_JSON_OUTPUT);
     json_set_int(limits, "max_json_stdin", CAP_JSON_STDIN);
     struct json *features = json_set_object(json, "features");
-    static const char *const have[] = {"exec",    "stdin",  "files",       "tree",    "previews",
-                                       "secrets", "events", "idempotency", "adoption"};
+    static const char *const have[] = {"exec",     "stdin",   "files",  "tree",
+                                       "previews", "secrets", "events", "idempotency"};
     static const char *const lack[] = {"tty",      "detach",           "stream",
                                        "attach",   "archive",          "watch",
                                        "sessions", "private_previews", "network_policy"};
@@ -176,6 +186,7 @@ int sandboxes_capabilities(struct sandboxes *all, struct json **ret_json, struct
     for (size_t i = 0; i < ARRAY_LEN(lack); i++) {
         json_set_bool(features, lack[i], false);
     }
+    set_promises(json_set_object(json, "promises"), &all->driver->ops->promises);
     all->driver->ops->capabilities(all->driver->self, json);
     *ret_json = json;
     return 0;
