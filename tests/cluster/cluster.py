@@ -14,7 +14,7 @@ from pathlib import Path
 import requests
 import yaml
 
-from server import ROOT, SERVER, WRAPPER, Client, Server, wait_until
+from server import Server, wait_until
 
 HERE = Path(__file__).resolve().parent
 INGRESS = os.environ.get("PODSANDBOX_INGRESS", "10.96.255.1:80")
@@ -154,23 +154,11 @@ class ClusterServer(Server):
     def write_kubeconfig(self, *_):
         self.kubeconfig = Path(KUBECONFIG)
 
-    def command(self):
-        args = [*WRAPPER, SERVER, "--driver", "kubernetes", "--listen", f"127.0.0.1:{self.port}", "--store", self.store,
-                "--key-file", self.key_file, "--kubeconfig", self.kubeconfig, "--namespace", self.namespace,
-                "--instance", self.instance, "--agent-image", "localhost/podsandbox:1", "--image", "localhost/python:1",
+    def driver_options(self):
+        return ["--driver", "kubernetes", "--kubeconfig", self.kubeconfig, "--namespace", self.namespace,
+                "--instance", self.instance, "--agent-image", "localhost/podsandbox:1",
                 "--cpu-request", SMALL["cpu_request"], "--memory-request", SMALL["memory_request"],
-                "--preview-domain", DOMAIN, "--ingress-class", "nginx", "--log-level", "debug"]
-        if self.keys:
-            args += ["--api-keys-file", self.dir / "api-keys"]
-        return [str(arg) for arg in args + self.options]
-
-    def spawn(self):
-        env = {"PATH": os.environ["PATH"], "HOME": str(self.dir), "TZ": "UTC",
-               **{name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}, **self.env}
-        with open(self.log_file, "ab") as log:
-            self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env,
-                                            cwd=self.dir, start_new_session=True)
-        return self
+                "--preview-domain", DOMAIN, "--ingress-class", "nginx"]
 
     def sweep(self):
         """Nothing of this instance stays in the cluster."""

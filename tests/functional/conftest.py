@@ -64,19 +64,19 @@ def client(server):
 @pytest.fixture
 def fresh(request, node_root, tmp_path):
     """fresh(options…): a podsandboxd of its own for this test, not started yet."""
-    made = []
+    made, own_apis = [], []
 
     def make(*options, api=None, directory=None, **more):
-        own = api is None
         name = re.sub("[^a-z0-9_]", "-", f"{request.node.name}-{len(made)}")[-60:]
-        api = api or ApiServer(node_root / name, under_test.AGENT)
-        one = Server(api, directory or tmp_path / f"server-{len(made)}", options, **more)
-        made.append((one, own))
-        return one
+        if api is None:
+            api = ApiServer(node_root / name, under_test.AGENT)
+            own_apis.append(api)
+        made.append(Server(api, directory or tmp_path / f"server-{len(made)}", options, **more))
+        return made[-1]
     make.servers = made
     yield make
     failures = []
-    for one, own in reversed(made):
+    for one in reversed(made):
         one.api.clear()
         try:
             one.stop()
@@ -84,8 +84,8 @@ def fresh(request, node_root, tmp_path):
             failures.append(failure)
         if one.process and one.process.poll() is None:
             one.kill()
-        if own:
-            one.api.close()
+    for one in own_apis:
+        one.close()
     if failures:
         raise failures[0]
 
@@ -105,7 +105,7 @@ def pytest_runtest_makereport(item, call):
     if report.failed:
         arguments = getattr(item, "funcargs", {})
         servers = [arguments["cloud"]] if "cloud" in arguments else []
-        servers += [one for one, _ in arguments["fresh"].servers] if "fresh" in arguments else []
+        servers += arguments["fresh"].servers if "fresh" in arguments else []
         for one in servers:
             lines = [line for line in one.log().splitlines() if '"status":"200"' not in line]
             report.sections.append(("podsandboxd", "\n".join(lines)[-3000:]))

@@ -1,5 +1,6 @@
 """The real podsandboxd under test, and a small client for it."""
 
+import base64
 import ctypes
 import hashlib
 import json
@@ -16,6 +17,8 @@ from pathlib import Path
 from urllib.parse import quote, quote_from_bytes
 
 import requests
+
+from fake_node import Spawner
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("PODSANDBOX_BUILD") or ROOT / "build/release").resolve()
@@ -64,8 +67,8 @@ def path_query(path):
 class Client:
     """A caller, with a key or without. Every method checks the status; problem() is for those that must fail."""
 
-    def __init__(self, base, key=None):
-        self.base, self.key = base, key
+    def __init__(self, base, key=None, image="localhost/python:1"):
+        self.base, self.key, self.image = base, key, image
         self.local = threading.local()
 
     @property
@@ -105,11 +108,11 @@ class Client:
     def create(self, id=None, expect=201, headers=None, **spec):
         if id:
             spec["id"] = id
-        spec.setdefault("image", "localhost/python:1")
+        spec.setdefault("image", self.image)
         return self.post("/v1/sandboxes", spec, expect, headers=headers)
 
     def create_problem(self, status, code=None, headers=None, **spec):
-        spec.setdefault("image", "localhost/python:1")
+        spec.setdefault("image", self.image)
         return self.problem("POST", "/v1/sandboxes", status, code, json=spec, headers=headers)
 
     def sandbox(self, id, **options):
@@ -154,6 +157,10 @@ class Client:
             return record if record["state"] != "running" else None
         return wait_until(look, timeout, f"exec {number} of {id} ending")
 
+    def feed(self, id, number, data):
+        """The whole of a raw input."""
+        self.request("PUT", f"/v1/sandboxes/{id}/execs/{number}/stdin", (200, 204), data=data)
+
     def output(self, id, number, stream="stdout", offset=0, **options):
         return self.request("GET", f"/v1/sandboxes/{id}/execs/{number}/output?stream={stream}&offset={offset}",
                             options.pop("expect", 200), **options)
@@ -172,6 +179,11 @@ class Client:
         return self.get(f"/v1/sandboxes/{id}/tree?{path_query(path)}{more}")
 
 
+def text_of(result, stream="stdout"):
+    """The bytes that a command wrote."""
+    return base64.b64decode(result[stream]) if result[stream + "_encoding"] == "base64" else result[stream].encode()
+
+
 def shell(cmd):
     return ["sh", "-c", cmd] if isinstance(cmd, str) else cmd
 
@@ -179,8 +191,11 @@ def shell(cmd):
 class Server:
     """podsandboxd against a fake API server. One store for all its lives."""
 
+    image = "localhost/python:1"  # what its sandboxes run unless a test says otherwise: has sh, coreutils, Python and git
+
     def __init__(self, api, directory, options=(), keys=None, env=None):
         self.api, self.dir = api, Path(directory)
+        self.spawner = api.node.spawner if api else Spawner()
         self.dir.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
         self.store = self.dir / "store.db"
@@ -213,12 +228,15 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def client(self, key=None):
-        return Client(self.url, key)
+        return Client(self.url, key, self.image)
+
+    def driver_options(self):
+        return ["--driver", "kubernetes", "--kubeconfig", self.kubeconfig, "--namespace", "sandboxes",
+                "--agent-image", "localhost/podsandbox:1"]
 
     def command(self):
-        args = [*WRAPPER, SERVER, "--driver", "kubernetes", "--listen", f"127.0.0.1:{self.port}", "--store", self.store,
-                "--key-file", self.key_file, "--kubeconfig", self.kubeconfig, "--namespace", "sandboxes",
-                "--agent-image", "localhost/podsandbox:1", "--image", "localhost/python:1", "--log-level", "debug"]
+        args = [*WRAPPER, SERVER, "--listen", f"127.0.0.1:{self.port}", "--store", self.store, "--key-file", self.key_file,
+                "--image", self.image, "--log-level", "debug", *self.driver_options()]
         if self.keys:
             args += ["--api-keys-file", self.dir / "api-keys"]
         return [str(arg) for arg in args + self.options]
@@ -228,8 +246,8 @@ class Server:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.dir), "TZ": "UTC",
                **{name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}, **self.env}
         with open(self.log_file, "ab") as log:
-            self.process = self.api.node.spawner.start(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env,
-                                                       cwd=self.dir)
+            self.process = self.spawner.start(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env,
+                                              cwd=self.dir)
         return self
 
     def start(self):

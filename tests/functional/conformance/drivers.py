@@ -1,0 +1,106 @@
+"""The drivers that the suite can run against: how each is started, and how a preview is reached from outside.
+
+`session()` is entered once, before a driver's first test. `server()` makes a podsandboxd, not started yet, with what it
+needs around it; `end()` ends all of that. PODSANDBOX_DRIVERS names those to be tested; without it, all that can run here.
+"""
+
+import os
+import sys
+from contextlib import contextmanager, nullcontext
+
+import requests
+
+import server as under_test
+from fake_apiserver import ApiServer
+from server import ROOT, Server
+
+DOMAIN = "127.0.0.1.nip.io"
+
+
+def end(server):
+    """It must end well."""
+    try:
+        server.stop()
+    finally:
+        if server.process and server.process.poll() is None:
+            server.kill()
+
+
+class Kubernetes:
+    """On the fake API server, whose pods are real agents on this machine."""
+
+    name = "kubernetes"
+    session = nullcontext
+
+    @staticmethod
+    def can_run():
+        return os.geteuid() == 0
+
+    @staticmethod
+    def server(directory, node, options=(), keys=None):
+        api = ApiServer(node, under_test.AGENT)
+        return OnFakeApi(api, directory, ("--preview-domain", DOMAIN, *options), keys)
+
+    @staticmethod
+    def end(server):
+        try:
+            end(server)
+        finally:
+            server.api.close()
+
+
+class OnFakeApi(Server):
+    def fetch(self, id, preview, path="/"):
+        """(status, body) of a preview. There is no ingress: from where the Service would come, the pod's address."""
+        script = ("import sys, urllib.request as u\na = u.urlopen(sys.argv[1], timeout=5)\n"
+                  "sys.stdout.write(f'{a.status} {a.read().decode()}')")
+        code, out, err = self.api.node.container(id).run("python3", "-c", script, f"http://10.244.0.2:{preview['port']}{path}")
+        assert code == 0, err
+        status, _, body = out.decode().partition(" ")
+        return int(status), body
+
+
+class Cluster:
+    """The Kubernetes driver on a real cluster: through tests/cluster/in-node, or with KUBECONFIG set."""
+
+    name = "cluster"
+
+    @staticmethod
+    def can_run():
+        return False  # when it is asked for by name
+
+    @staticmethod
+    @contextmanager
+    def session():
+        sys.path.insert(0, str(ROOT / "tests/cluster"))
+        import cluster
+        with cluster.one_run_at_a_time():
+            cluster.sweep_leftovers()
+            with cluster.sandboxes_namespace():
+                yield
+
+    @staticmethod
+    def server(directory, _, options=(), keys=None):
+        from cluster import ClusterServer, wait_for_page
+
+        class OnCluster(ClusterServer):
+            @staticmethod
+            def fetch(_, preview, path="/"):
+                answer = wait_for_page(preview["host"], path=path)
+                return answer.status_code, answer.text
+        return OnCluster(directory, options, keys)
+
+    @staticmethod
+    def end(server):
+        try:
+            end(server)
+        finally:
+            server.sweep()
+
+
+ALL = {driver.name: driver for driver in (Kubernetes, Cluster)}
+
+
+def chosen():
+    names = os.environ.get("PODSANDBOX_DRIVERS", "").replace(",", " ").split()
+    return [ALL[name] for name in names] or [driver for driver in ALL.values() if driver.can_run()]
