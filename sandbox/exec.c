@@ -20,6 +20,7 @@ struct exec *exec_new(struct sandbox *sandbox, int64_t number)
     exec->number = number;
     exec->kill_grace_ms = -1;
     event_init(&exec->changed);
+    event_init(&exec->output);
     pthread_mutex_init(&exec->lock, NULL);
     buf_init(&exec->open, PROTO_MESSAGE_MAX);
     return exec;
@@ -47,6 +48,7 @@ void exec_unref(struct exec *exec)
         ranges_done(&exec->streams[i].masks);
     }
     event_done(&exec->changed);
+    event_done(&exec->output);
     pthread_mutex_destroy(&exec->lock);
     sandbox_unref(exec->sandbox);
     free(exec);
@@ -354,6 +356,19 @@ bool exec_done(struct exec *exec)
     bool done = exec->facts || exec->lost;
     pthread_mutex_unlock(&exec->lock);
     return done;
+}
+
+struct event *exec_output_event(struct exec *exec)
+{
+    return &exec->output;
+}
+
+bool exec_begun(struct exec *exec)
+{
+    pthread_mutex_lock(&exec->lock);
+    bool begun = exec->begun || exec->facts || exec->lost;
+    pthread_mutex_unlock(&exec->lock);
+    return begun;
 }
 
 bool exec_ended(struct exec *exec)

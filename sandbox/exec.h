@@ -52,6 +52,10 @@ struct event *exec_changed(struct exec *exec);
  * (then the record says stream_lost, and the true result may still come). */
 bool exec_done(struct exec *exec);
 bool exec_ended(struct exec *exec); /* the result is known, for good */
+/* The agent has answered, or exec_done: whether there is a problem instead of a result is known.
+ * `exec_output_event` fires then, and with each piece of output. */
+bool exec_begun(struct exec *exec);
+struct event *exec_output_event(struct exec *exec);
 /* Workdir missing and the like, where the answer is a problem and not a result. False: none. */
 bool exec_problem(struct exec *exec, struct err *ret_err);
 

@@ -15,6 +15,7 @@
 #define EXEC_RETRY_MS 5000      /* after an error of the journal or the store */
 #define EXEC_KILL_GRACE_MS 2000 /* from TERM to KILL */
 #define EXEC_ADOPTED_GRACE_MS 60000
+#define EXEC_SLOW_MS 30000 /* a reader that stands still while the command waits for him */
 #define EXEC_NUMBER_MAX ((uint64_t)1 << 52)
 
 /* What came out of stdout or stderr. The journal holds what was received without the bytes that the
@@ -27,6 +28,16 @@ struct exec_stream {
     bool fresh;              /* no file of this exec can be there yet */
     int64_t changed_ms;      /* clock_now_ms of the last byte */
 };
+
+/* Somebody who reads the output as it comes, without loss: as far as the journal has room for what
+ * he has not read, his pace is the command's. */
+struct exec_reader {
+    uint64_t at[2];   /* of the journals; EXEC_UNREAD: not this stream */
+    int64_t moved_ms; /* clock_now_ms of his last read */
+    bool slow;        /* he stood still for too long, and was left behind */
+    struct exec_reader *next, *prev;
+};
+#define EXEC_UNREAD UINT64_MAX
 
 struct exec_facts {
     bool has_exit, timed_out, problem;
@@ -44,6 +55,7 @@ struct exec {
     struct sandbox *sandbox;
     int64_t number;
     struct event changed;
+    struct event output; /* fires for each piece of output, too, and when it has begun */
     /* set once */
     struct json *spec; /* as shown */
     bool keep, service;
@@ -52,6 +64,7 @@ struct exec {
     bool stored_only; /* its record is in the store; it is here for COMMIT alone */
 
     pthread_mutex_t lock; /* the next ones */
+    bool begun;           /* the agent has answered */
     bool lost, stdin_taken, fed;
     bool counted;             /* in sandbox->running_execs; under all->lock */
     uint64_t totals[2];       /* bytes of stdout and stderr, once `facts` stands */
@@ -59,13 +72,15 @@ struct exec {
     int64_t ended;
     size_t waiters;
     struct exec_stream streams[2];
+    struct exec_reader *readers;
+    bool withheld; /* the agent has no room because of a reader */
 
     /* loop thread */
     struct channel channel;
     struct buf open;   /* the OPEN message until the agent has answered it */
     size_t pending;    /* counted in all->pending_bytes */
     struct feed *feed; /* NULL: no input */
-    struct timer grace_timer, retry_timer;
+    struct timer grace_timer, retry_timer, slow_timer;
     bool sent, started;      /* OPEN went out; was answered */
     bool may_feed;           /* on this stream: it is known where the input goes on */
     bool owed;               /* the agent keeps it until COMMIT */

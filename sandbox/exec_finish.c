@@ -169,6 +169,7 @@ void exec_end(struct exec *exec, struct exec_facts *facts)
     exec->lost = false;
     pthread_mutex_unlock(&exec->lock);
     event_fire(&exec->changed);
+    event_fire(&exec->output);
 }
 
 struct settling {

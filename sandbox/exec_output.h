@@ -2,6 +2,10 @@
 
 #include "sandbox/exec_data.h"
 
+/* The beginning of a secret at the end of what there is so far is held back; a short one, which may
+ * well be something else, only for so long. */
+#define OUTPUT_HOLD_MS 50
+
 /* One stream to be read, of an exec in memory or in the store only. */
 struct output {
     struct journal *journal; /* NULL: there is nothing */
@@ -17,6 +21,9 @@ int output_of_exec(struct exec *exec, int stream, struct output *ret_output,
 /* RESULT: its facts, parsed. */
 int output_of_row(struct sandboxes *all, const struct exec_row *row, int stream,
                   const struct json *result, struct output *ret_output, struct err *err) must_check;
+/* Of its record in the store; ERR_NOT_FOUND. */
+int output_of_stored(struct sandboxes *all, const struct exec_key *key, int stream,
+                     struct output *ret_output, struct err *err) must_check;
 void output_done(struct output *output);
 /* Adds NAME, NAME_encoding and NAME_omitted to RECORD: at most MAX bytes, the first and the last
  * ones. RET_TRUNCATED is set when some are left out. */

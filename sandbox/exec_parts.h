@@ -9,7 +9,10 @@
  * exec_append.c output on its way into the journals
  * exec_finish.c the result into the store, on a worker
  * exec_adopt.c  executions of before: a restarted server's, or found in an agent
- * exec_output.c reading the journals, masked (exec_output.h)
+ * exec_readers.c readers whose pace is the command's
+ * exec_output.c reading the journals, masked (exec_output.h, exec_piece.h)
+ * exec_text.c   output as text in a record
+ * follow.c      output as it comes (follow.h), in pieces (exec_chunk.h), as events
  * exec_scrub.c  masking of what was written down before a secret was known
  * exec_json.c   records as JSON; finding executions (exec_lookup.h) */
 
@@ -73,3 +76,13 @@ int exec_journal(struct exec *exec, int stream, struct journal **ret_journal,
                  struct err *err) must_check;
 int exec_journal_open(struct sandboxes *all, const char *uid, int64_t number, int stream,
                       struct journal **ret_journal, struct err *err) must_check;
+
+/* --- exec_readers.c --- */
+/* The reader is its owner's, who removes it; he holds the exec. */
+void exec_reader_add(struct exec *exec, struct exec_reader *reader);
+void exec_reader_move(struct exec *exec, struct exec_reader *reader, const uint64_t at[2]);
+bool exec_reader_slow(struct exec *exec, const struct exec_reader *reader);
+void exec_reader_remove(struct exec *exec, struct exec_reader *reader);
+/* Loop thread: the agent gets room for what is in the journals, as far as readers allow. */
+void exec_credit(struct exec *exec);
+void exec_readers_stop(struct exec *exec);

@@ -25,8 +25,10 @@ static void set_lost(struct exec *exec, bool lost)
     bool changed = exec->lost != lost && !exec->facts;
     exec->lost = lost && !exec->facts;
     pthread_mutex_unlock(&exec->lock);
-    if (changed && lost)
+    if (changed && lost) {
         event_fire(&exec->changed);
+        event_fire(&exec->output);
+    }
 }
 
 static bool waits_for_stream(struct exec *exec)
@@ -89,6 +91,7 @@ static void forget(struct exec *exec)
 {
     timer_stop(&exec->grace_timer);
     timer_stop(&exec->retry_timer);
+    exec_readers_stop(exec);
     channel_close(&exec->channel);
     exec_unlist(exec);
 }
@@ -102,6 +105,7 @@ void exec_conclude(struct exec *exec, struct exec_facts *facts)
     }
     timer_stop(&exec->grace_timer);
     timer_stop(&exec->retry_timer);
+    exec_readers_stop(exec);
     channel_close(&exec->channel);
     exec_pending_done(exec);
     (void)err_set(&over, ERR_CONFLICT, "the execution has ended");
@@ -304,12 +308,23 @@ static void take_keep(struct exec *exec, const void *fields, size_t len)
     timer_stop(&exec->grace_timer);
 }
 
+static void set_begun(struct exec *exec)
+{
+    pthread_mutex_lock(&exec->lock);
+    bool first = !exec->begun;
+    exec->begun = true;
+    pthread_mutex_unlock(&exec->lock);
+    if (first)
+        event_fire(&exec->output);
+}
+
 static void on_started(struct channel *channel, const void *fields, size_t len)
 {
     struct exec *exec = exec_of(channel);
     uint64_t stored = 0;
     exec->started = true;
     exec->owed = true;
+    set_begun(exec);
     exec_pending_done(exec);
     take_keep(exec, fields, len);
     (void)fields_u64(fields, len, TAG_STDIN_DONE, &stored);
@@ -335,7 +350,12 @@ static void on_data(struct channel *channel, int stream, uint64_t offset, const 
         retry_later(exec, &err);
         return;
     }
-    channel_credit(channel, stream, offset + len);
+    if (exec->forget) {
+        channel_credit(channel, stream, offset + len);
+        return;
+    }
+    exec_credit(exec);
+    event_fire(&exec->output);
 }
 
 static void on_credit(struct channel *channel, uint64_t done, uint64_t limit)

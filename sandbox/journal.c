@@ -279,6 +279,12 @@ uint64_t journal_received(struct journal *journal)
     return journal->received;
 }
 
+uint64_t journal_keeps(struct journal *journal, uint64_t at)
+{
+    LOCK_JOURNAL(journal);
+    return (at > journal->head_max ? at : journal->head_max) + journal->tail_max;
+}
+
 bool journal_has_gap(struct journal *journal, uint64_t *ret_from, uint64_t *ret_to)
 {
     LOCK_JOURNAL(journal);

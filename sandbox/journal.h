@@ -28,6 +28,9 @@ int journal_append(struct journal *journal, uint64_t offset, const void *data, s
                    struct err *err) must_check;
 uint64_t journal_received(struct journal *journal);
 
+/* How much may be received in all before a byte from AT on is dropped. */
+uint64_t journal_keeps(struct journal *journal, uint64_t at);
+
 /* What was dropped between head and tail: RET_FROM up to but without RET_TO. */
 bool journal_has_gap(struct journal *journal, uint64_t *ret_from, uint64_t *ret_to);
 

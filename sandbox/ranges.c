@@ -55,6 +55,17 @@ void ranges_merge(struct ranges *ranges, const struct ranges *more)
     *ranges = all;
 }
 
+void ranges_clip(const struct ranges *ranges, uint64_t from, uint64_t to, struct ranges *ret_ranges)
+{
+    *ret_ranges = (struct ranges){0};
+    for (size_t i = 0; i < ranges->count; i++) {
+        uint64_t begin = ranges->items[i].from > from ? ranges->items[i].from : from;
+        uint64_t end = ranges->items[i].to < to ? ranges->items[i].to : to;
+        if (begin < end)
+            (void)ranges_add(ret_ranges, begin, end); /* no more than there */
+    }
+}
+
 char *ranges_text(const struct ranges *ranges)
 {
     struct buf text = BUF_INIT((size_t)64 * RANGES_MAX);

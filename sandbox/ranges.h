@@ -24,6 +24,10 @@ void ranges_done(struct ranges *ranges);
 /* Both in one; what overlaps becomes one. */
 void ranges_merge(struct ranges *ranges, const struct ranges *more);
 
+/* What of them lies in [FROM, TO). */
+void ranges_clip(const struct ranges *ranges, uint64_t from, uint64_t to,
+                 struct ranges *ret_ranges);
+
 /* "0-10 20-25": for records. */
 char *ranges_text(const struct ranges *ranges); /* malloc'd */
 /* False when malformed; NULL is empty. */

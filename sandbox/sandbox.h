@@ -20,19 +20,19 @@ struct sandboxes {
     const struct driver *driver;
     struct store *store;
     struct loop *loop;
-    /* Short jobs (SQL, masking); and those that ask the substrate, which may take their time. */
-    struct pool *work, *slow;
-    atomic_size_t jobs;      /* queued or running */
-    atomic_size_t begun;     /* jobs and tasks of the loop, ever */
-    struct event idle;       /* fires when there is no job left */
-    pthread_mutex_t intents; /* create.c: a key's claim and the intent; held over SQL */
+    struct pool *work, *slow; /* short jobs (SQL, masking); those that ask the substrate */
+    atomic_size_t jobs;       /* queued or running */
+    atomic_size_t begun;      /* jobs and tasks of the loop, ever */
+    struct event idle;        /* fires when there is no job left */
+    pthread_mutex_t intents;  /* create.c: a key's claim and the intent; held over SQL */
     pthread_mutex_t lock;
     struct sandbox *table[SANDBOX_BUCKETS]; /* by id; not the gone ones */
     size_t count;
     struct sandbox *newest; /* of all that somebody holds still, gone ones too */
     uint64_t lists;         /* of the substrate, so far; 0: nothing is known yet */
     bool stopping;
-    struct err outage; /* code ERR_NONE: it answers */
+    atomic_bool follows_stopped; /* follow.h */
+    struct err outage;           /* code ERR_NONE: it answers */
     struct sweeper *sweeper;
     atomic_size_t pending_bytes; /* exec.c: argv, environments, input that no agent has taken yet */
     struct link_shared link_shared; /* loop thread only */

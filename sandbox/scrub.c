@@ -14,6 +14,7 @@
 
 #define PATTERN_MAX ((size_t)1 << 24)
 #define ROOT 0
+#define SHOWN_MIN 4 /* bytes of a pattern's beginning that may be shown after a moment */
 
 struct node {
     uint32_t fail;             /* the longest other suffix that begins a pattern */
@@ -22,6 +23,7 @@ struct node {
     unsigned int match : 24;   /* bytes of the longest pattern that ends here; 0: none */
     unsigned int chained : 1;  /* a child of the node before */
     unsigned int branches : 1; /* has children in the table */
+    unsigned int firm : 1; /* so much of a pattern that it is not shown, however long it takes */
 };
 
 struct edge {
@@ -189,10 +191,27 @@ static uint32_t *find_parents(const struct scrubber *scrubber)
     return parents;
 }
 
+/* By the shortest pattern that goes through a node: more than four bytes and a quarter of it. */
+static void find_firm(struct scrubber *scrubber, const uint32_t *order, const uint32_t *parents)
+{
+    cleanup_free size_t *shortest = xcalloc(scrubber->count, sizeof(*shortest));
+    for (size_t i = scrubber->count; i-- > 1;) {
+        uint32_t at = order[i];
+        struct node *node = &scrubber->nodes[at];
+        size_t *parent = &shortest[parents[at]];
+        if (node->match > 0)
+            shortest[at] = node->match;
+        if (*parent == 0 || shortest[at] < *parent)
+            *parent = shortest[at];
+        node->firm = node->depth > SHOWN_MIN && node->depth > shortest[at] / 4;
+    }
+}
+
 static void link_nodes(struct scrubber *scrubber)
 {
     cleanup_free uint32_t *order = sort_by_depth(scrubber);
     cleanup_free uint32_t *parents = find_parents(scrubber);
+    find_firm(scrubber, order, parents);
     for (size_t i = 1; i < scrubber->count; i++) {
         struct node *node = &scrubber->nodes[order[i]];
         if (node->depth > 1)
@@ -324,11 +343,12 @@ static void scan_bytes(struct scan *scan, const char *data, size_t len)
 
 /* Bytes at the end that may yet become part of a match. What ends a pattern and begins no other is
  * decided, as far as it is not the beginning of one in itself. */
-static size_t undecided(const struct scan *scan)
+static size_t undecided(const struct scan *scan, bool firm)
 {
     const struct node *nodes = scan->scrubber->nodes;
     uint32_t node = scan->node;
-    while (node != ROOT && !nodes[node].branches && !nodes[node + 1].chained)
+    while (node != ROOT &&
+           ((!nodes[node].branches && !nodes[node + 1].chained) || (firm && !nodes[node].firm)))
         node = nodes[node].fail;
     return nodes[node].depth;
 }
@@ -475,7 +495,7 @@ bool scrub_stream_push(struct scrub_stream *stream, const char *data, size_t len
         memcpy(room + held->len, data, len);
     uint64_t begin = stream->scan.at - held->len;
     scan_bytes(&stream->scan, data, len);
-    size_t keep = last ? 0 : undecided(&stream->scan);
+    size_t keep = last ? 0 : undecided(&stream->scan, false);
     mask_spans(stream, room, begin, stream->scan.at - keep);
     drop_done_spans(stream);
     buf_reset(held);
@@ -490,6 +510,11 @@ bool scrub_stream_push(struct scrub_stream *stream, const char *data, size_t len
 size_t scrub_stream_held(const struct scrub_stream *stream)
 {
     return stream->held.len;
+}
+
+size_t scrub_stream_held_firmly(const struct scrub_stream *stream)
+{
+    return scrubber_empty(stream->scrubber) ? 0 : undecided(&stream->scan, true);
 }
 
 size_t scrub_stream_matches(const struct scrub_stream *stream)

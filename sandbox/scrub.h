@@ -49,6 +49,9 @@ bool scrub_stream_push(struct scrub_stream *stream, const char *data, size_t len
 void scrub_stream_watch(struct scrub_stream *stream,
                         void (*note)(void *arg, uint64_t from, uint64_t to), void *arg);
 size_t scrub_stream_held(const struct scrub_stream *stream);
+/* Of that, what is so much of a pattern (more than four bytes, and than a quarter of it) that it is
+ * not to be shown before it is decided; the rest may be after a moment. */
+size_t scrub_stream_held_firmly(const struct scrub_stream *stream);
 /* Appends what is held to OUT, with what is known to be a secret already masked; it stays held.
  * RET_MASKED: bytes. False when OUT is full. */
 bool scrub_stream_peek(const struct scrub_stream *stream, struct buf *out, size_t *ret_masked);

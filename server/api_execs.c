@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "sandbox/exec.h"
 #include "sandbox/sandboxes.h"
+#include "server/exec_stream.h"
 #include "server/route.h"
 #include "server/routes.h"
 #include "server/subject.h"
@@ -220,12 +221,36 @@ static enum verdict exec_wait(struct request *request)
     return request_wait(request, changed, seen, wait->deadline, exec_wait);
 }
 
-static enum verdict started_elsewhere(struct request *request, struct exec *exec)
+static void reply_location(struct request *request, struct exec *exec)
 {
     cleanup_free char *location = xasprintf(
         "/v1/sandboxes/%s/execs/%lld", request_param(request, "id"), (long long)exec_number(exec));
     reply_header(request, "Location", location);
+}
+
+static enum verdict started_elsewhere(struct request *request, struct exec *exec)
+{
+    reply_location(request, exec);
     return reply_held(request, exec, 202);
+}
+
+/* Events, once it is known that there is no problem to be told instead. */
+static enum verdict exec_stream(struct request *request)
+{
+    struct exec_wait *wait = request_state(request);
+    struct event *output = exec_output_event(wait->exec);
+    uint64_t seen = event_count(output);
+    struct err err = {0};
+    if (exec_problem(wait->exec, &err)) {
+        return reply_masked_problem(request, &err);
+    }
+    if (!exec_begun(wait->exec) && !request_client_gone(request)) {
+        return request_wait(request, output, seen, 0, exec_stream);
+    }
+    const struct exec_key key = {.uid = sandbox_uid(request_sandbox(request)),
+                                 .number = exec_number(wait->exec)};
+    reply_location(request, wait->exec);
+    return exec_stream_reply(request, &key);
 }
 
 static enum verdict post_exec(struct request *request)
@@ -256,6 +281,9 @@ static enum verdict post_exec(struct request *request)
     struct exec_wait *wait = keep_wait(request, exec);
     wait->joined = true;
     exec_join(exec);
+    if (exec_stream_wanted(request)) {
+        return exec_stream(request);
+    }
     /* Whoever is to send the input has the disconnect grace to begin. */
     return raw ? started_elsewhere(request, exec) : exec_wait(request);
 }
@@ -298,14 +326,17 @@ static enum verdict get_exec(struct request *request)
     }
     struct sandbox *sandbox = request_sandbox(request);
     struct exec *exec = sandbox ? exec_find(sandbox, number) : NULL;
-    if (!exec) {
-        return reply_exec(request, uid, number, 200);
+    if (exec) {
+        struct exec_wait *wait = keep_wait(request, exec);
+        wait->deadline = clock_now_ms() + wait_ms;
+        wait->joined = wait->shown = true;
+        exec_join(exec);
     }
-    struct exec_wait *wait = keep_wait(request, exec);
-    wait->deadline = clock_now_ms() + wait_ms;
-    wait->joined = wait->shown = true;
-    exec_join(exec);
-    return exec_wait(request);
+    if (exec_stream_wanted(request)) {
+        const struct exec_key key = {.uid = uid, .number = number};
+        return exec_stream_reply(request, &key);
+    }
+    return exec ? exec_wait(request) : reply_exec(request, uid, number, 200);
 }
 
 /* --- input ----------------------------------------------------------------------------------- */

@@ -11,6 +11,7 @@
 #include "base/crypto.h"
 #include "base/log.h"
 #include "net/loop.h"
+#include "sandbox/follow.h"
 #include "sandbox/sandboxes.h"
 #include "server/app.h"
 #include "server/callers.h"
@@ -170,6 +171,9 @@ static int start(struct parts *parts, struct err *err)
 
 static void stop(struct parts *parts)
 {
+    if (parts->app.sandboxes) {
+        follows_stop(parts->app.sandboxes);
+    }
     if (parts->app.http) {
         http_stop(parts->app.http, parts->options.stop_timeout_ms);
     }

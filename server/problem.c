@@ -77,6 +77,7 @@ static const struct problem problems[ERR_COUNT] = {
     ROW(NOT_EXECUTABLE, 422, EXEC, NO, QUIET, "The program cannot be executed", "Check the file's mode and format."),
     ROW(EXEC_FAILED, 502, EXEC, NO, WARN, "The command could not be started", "The detail has the cause; limits of processes or memory are likely."),
     ROW(TIMEOUT, 504, TIME, MAYBE, NOTE, "Timed out", "Allow more time, or detach and look later."),
+    ROW(SLOW_READER, 408, EXEC, MAYBE, NOTE, "The reader was too slow", "Go on from the last event's id, and read faster."),
     ROW(STREAM_LOST, 502, EXEC, MAYBE, WARN, "The connection to the sandbox was lost", "Read the resource again: what had been started may have been done."),
     ROW(SANDBOX_GONE, 410, EXEC, NO, NOTE, "The sandbox ended meanwhile", "Create a new one; the sandbox's record says why it ended."),
     ROW(SERVICE_FAILED, 502, SERVICE, NO, NOTE, "The service did not come up", "Read its log; the command must listen on the port, on all addresses."),

@@ -193,6 +193,20 @@ bool request_accepts_json(const struct request *request)
     return false;
 }
 
+size_t request_accepts(const struct request *request, const char *const *types)
+{
+    for (const char *at = request_header(request, "Accept"); at;) {
+        for (size_t i = 0; types[i]; i++) {
+            if (media_type_is(at, types[i]))
+                return i;
+        }
+        at = strchr(at, ',');
+        if (at)
+            at++;
+    }
+    return 0;
+}
+
 /* --- the body -----------------------------------------------------------------------------------
  */
 

@@ -50,6 +50,8 @@ int request_query_seconds(const struct request *request, const char *name, int64
                           int64_t *value_ms, struct err *err) must_check;
 const char *request_header(const struct request *request, const char *name); /* or NULL */
 bool request_accepts_json(const struct request *request); /* Accept names application/json */
+/* The first of TYPES (ended by NULL) that Accept names, in the caller's order; else the first. */
+size_t request_accepts(const struct request *request, const char *const *types);
 
 /* The whole body of a route without ROUTE_STREAM_BODY. */
 struct str request_body(const struct request *request);

@@ -1,0 +1,271 @@
+/* Following an execution: a source for a pump, woken by output and by a timer. */
+#include "sandbox/follow.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/caps.h"
+#include "base/clock.h"
+#include "sandbox/exec_lookup.h"
+#include "sandbox/exec_parts.h"
+#include "sandbox/follower.h"
+
+/* A piece in which each byte is a mask of three, or escaped. */
+#define READY_MAX (MIB)
+
+bool follow_position_parse(const char *text, struct follow_position *ret_position)
+{
+    uint64_t numbers[3];
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        size_t len = strcspn(text, ":");
+        if (!str_to_u64((struct str){text, len}, INT64_MAX, &numbers[i]) ||
+            (text[len] == ':') != (i + 1 < ARRAY_LEN(numbers)))
+            return false;
+        text += len + 1;
+    }
+    *ret_position =
+        (struct follow_position){.sequence = numbers[0], .offset = {numbers[1], numbers[2]}};
+    return true;
+}
+
+/* --- what it is made from -----------------------------------------------------------------------
+ */
+
+int follower_output(struct follower *follower, int stream, struct output *ret_output,
+                    struct err *err)
+{
+    if (follower->exec)
+        return output_of_exec(follower->exec, stream, ret_output, err);
+    *ret_output = follower->stored[stream - 1];
+    return 0;
+}
+
+void follower_output_done(struct follower *follower, struct output *output)
+{
+    if (follower->exec)
+        output_done(output);
+}
+
+bool follower_broken(struct follower *follower, struct err *ret_why)
+{
+    if (!follower->exec || exec_ended(follower->exec))
+        return false;
+    if (exec_reader_slow(follower->exec, &follower->reader)) {
+        (void)err_set(ret_why, ERR_SLOW_READER,
+                      "the reader stood still for %d s while the command waited for it",
+                      EXEC_SLOW_MS / 1000);
+        return true;
+    }
+    if (atomic_load(&follower->all->follows_stopped)) {
+        (void)err_set(ret_why, ERR_STOPPING, "the server stops; the command goes on");
+        return true;
+    }
+    if (exec_done(follower->exec) && !exec_ended(follower->exec)) {
+        (void)err_set(ret_why, ERR_STREAM_LOST,
+                      "the agent has been out of reach for %d s; the result may still come",
+                      EXEC_LOST_MS / 1000);
+        return true;
+    }
+    return false;
+}
+
+/* --- its life -----------------------------------------------------------------------------------
+ */
+
+static void follower_unref(struct follower *follower)
+{
+    if (atomic_fetch_sub(&follower->refs, 1) > 1)
+        return;
+    for (int i = 0; i < 2; i++)
+        output_done(&follower->stored[i]);
+    exec_unref(follower->exec);
+    event_done(&follower->never);
+    buf_wipe(&follower->ready);
+    free(follower);
+}
+
+static void on_timer(struct timer *timer)
+{
+    struct follower *follower = container_of(timer, struct follower, timer);
+    atomic_store(&follower->wake_ms, 0);
+    event_fire(&follower->exec->output);
+}
+
+static void set_timer_on_loop(struct sandbox *sandbox, void *arg)
+{
+    struct follower *follower = arg;
+    int64_t at = atomic_load(&follower->wake_ms);
+    int64_t now = clock_now_ms();
+    if (atomic_load(&follower->gone)) {
+        timer_stop(&follower->timer);
+    } else if (at) {
+        follower->timer.fire = on_timer;
+        timer_start(sandbox->all->loop, &follower->timer, at > now ? at - now : 0);
+    }
+    follower_unref(follower);
+}
+
+static void set_timer(struct follower *follower)
+{
+    atomic_fetch_add(&follower->refs, 1);
+    sandbox_on_loop(follower->exec->sandbox, set_timer_on_loop, follower);
+}
+
+/* By then at the latest; one that is set for earlier stays, and is set again when it fires. */
+static void wake_after(struct follower *follower, int64_t ms)
+{
+    int64_t at = clock_now_ms() + ms;
+    int64_t set = atomic_load(&follower->wake_ms);
+    while (set == 0 || at < set) {
+        if (atomic_compare_exchange_weak(&follower->wake_ms, &set, at)) {
+            set_timer(follower);
+            return;
+        }
+    }
+}
+
+/* --- the source ---------------------------------------------------------------------------------
+ */
+
+/* Where the range that OFFSET lies in ends. */
+static uint64_t behind_lost(const struct ranges *lost, uint64_t offset)
+{
+    for (size_t i = 0; i < lost->count; i++) {
+        if (offset < lost->items[i].to)
+            return lost->items[i].to;
+    }
+    return offset;
+}
+
+/* What lies in `ready` has been read from the journal. */
+static void tell_place(struct follower *follower)
+{
+    uint64_t at[2];
+    if (!follower->exec)
+        return;
+    pthread_mutex_lock(&follower->exec->lock);
+    for (int i = 0; i < 2; i++) {
+        at[i] = EXEC_UNREAD;
+        if (follower->stream == 0 || follower->stream == i + 1) {
+            const struct ranges *lost = &follower->exec->streams[i].lost;
+            uint64_t offset = follower->position.offset[i];
+            if (!ranges_squeeze(lost, offset, &at[i]))
+                (void)ranges_squeeze(lost, behind_lost(lost, offset), &at[i]);
+        }
+    }
+    pthread_mutex_unlock(&follower->exec->lock);
+    exec_reader_move(follower->exec, &follower->reader, at);
+}
+
+static ssize_t follow_read(void *arg, void *data, size_t len, struct err *err)
+{
+    struct follower *follower = arg;
+    int64_t again_ms = 0;
+    while (follower->ready.len == 0) {
+        if (follower->over) {
+            *err = follower->cut;
+            return follower->cut.code ? -1 : 0;
+        }
+        enum follow_turn turn = follower->stream ? follow_next_bytes(follower, &again_ms)
+                                                 : follow_next_event(follower, &again_ms);
+        tell_place(follower);
+        if (turn == FOLLOW_WAIT) {
+            if (again_ms)
+                wake_after(follower, again_ms);
+            return PUMP_WAIT;
+        }
+    }
+    size_t take = follower->ready.len < len ? follower->ready.len : len;
+    memcpy(data, follower->ready.ptr, take);
+    buf_consume(&follower->ready, take);
+    return (ssize_t)take;
+}
+
+static struct event *follow_event(void *arg)
+{
+    struct follower *follower = arg;
+    return follower->exec ? &follower->exec->output : &follower->never;
+}
+
+static void follow_free(void *arg)
+{
+    struct follower *follower = arg;
+    if (follower->exec) {
+        exec_reader_remove(follower->exec, &follower->reader);
+        atomic_store(&follower->gone, true);
+        set_timer(follower);
+    }
+    follower_unref(follower);
+}
+
+static const struct pump_source source = {
+    .read = follow_read,
+    .readable = follow_event,
+    .free = follow_free,
+};
+
+/* --- the start ----------------------------------------------------------------------------------
+ */
+
+static struct follower *follower_new(struct sandboxes *all, const struct exec_key *key)
+{
+    struct follower *follower = xcalloc(1, sizeof(*follower));
+    atomic_init(&follower->refs, 1);
+    follower->all = all;
+    memcpy(follower->uid, key->uid, strnlen(key->uid, UID_LEN - 1));
+    follower->number = key->number;
+    follower->turn = 1;
+    follower->last_ms = clock_now_ms();
+    event_init(&follower->never);
+    buf_init(&follower->ready, READY_MAX);
+    return follower;
+}
+
+/* Takes FOLLOWER. */
+static int begin(struct follower *follower, struct pipe *pipe, struct err *err)
+{
+    const struct exec_key key = {.uid = follower->uid, .number = follower->number};
+    const struct pump_range whole = {.length = -1};
+    follower->exec = exec_lookup(follower->all, follower->uid, follower->number);
+    for (int stream = 1; stream <= 2 && !follower->exec; stream++) {
+        if (output_of_stored(follower->all, &key, stream, &follower->stored[stream - 1], err)) {
+            follower_unref(follower);
+            return -1;
+        }
+    }
+    if (follower->exec) {
+        exec_reader_add(follower->exec, &follower->reader);
+        tell_place(follower);
+    }
+    pump_start(follower->all, &source, follower, NULL, &whole, pipe);
+    return 0;
+}
+
+int follow_events(struct sandboxes *all, const struct exec_key *key, enum follow_format format,
+                  const struct follow_position *from, struct pipe *pipe, struct err *err)
+{
+    struct follower *follower = follower_new(all, key);
+    follower->format = format;
+    follower->position = *from;
+    return begin(follower, pipe, err);
+}
+
+int follow_bytes(struct sandboxes *all, const struct exec_key *key, int stream, uint64_t offset,
+                 struct pipe *pipe, struct err *err)
+{
+    struct follower *follower = follower_new(all, key);
+    follower->stream = stream;
+    follower->position.offset[stream - 1] = offset;
+    return begin(follower, pipe, err);
+}
+
+void follows_stop(struct sandboxes *all)
+{
+    atomic_store(&all->follows_stopped, true);
+    pthread_mutex_lock(&all->lock);
+    for (struct sandbox *sandbox = all->newest; sandbox; sandbox = sandbox->older) {
+        for (struct exec *exec = sandbox->execs; exec; exec = exec->next)
+            event_fire(&exec->output); /* its waiters only hand over */
+    }
+    pthread_mutex_unlock(&all->lock);
+}

@@ -1,0 +1,247 @@
+/* What a follower is told: events, as lines of JSON or as server-sent events; or the bytes alone.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "base/caps.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "sandbox/follower.h"
+
+#define TEXT_MAX (4 * FOLLOW_PIECE)
+
+static const char *const stream_names[] = {"stdout", "stderr"};
+
+/* --- one event ----------------------------------------------------------------------------------
+ */
+
+/* Its id says where a reader goes on who has had it. Takes the rest of its members. */
+static struct json *event_new(struct follower *follower, const char *type)
+{
+    struct json *event = json_new_object();
+    struct follow_position *at = &follower->position;
+    at->sequence++;
+    cleanup_free char *id =
+        xasprintf("%llu:%llu:%llu", (unsigned long long)at->sequence,
+                  (unsigned long long)at->offset[0], (unsigned long long)at->offset[1]);
+    json_set_text(event, "type", type);
+    json_set_text(event, "id", id);
+    return event;
+}
+
+/* Takes EVENT. */
+static void event_put(struct follower *follower, struct json *event)
+{
+    struct buf *ready = &follower->ready;
+    bool sse = follower->format == FOLLOW_SSE;
+    bool fits = !sse || buf_printf(ready, "id: %s\ndata: ", json_get_text(event, "id"));
+    fits = fits && json_print(event, ready) && buf_append_str(ready, sse ? "\n\n" : "\n");
+    json_free(event);
+    follower->last_ms = clock_now_ms();
+    if (!fits) {
+        follower->over = true;
+        (void)err_set(&follower->cut, ERR_INTERNAL, "an event is too large");
+    }
+}
+
+static void put_started(struct follower *follower)
+{
+    struct json *event = event_new(follower, "started");
+    json_set_int(event, "exec", follower->number);
+    event_put(follower, event);
+}
+
+static void put_chunk(struct follower *follower, int stream, const struct chunk *chunk)
+{
+    uint64_t *offset = &follower->position.offset[stream - 1];
+    uint64_t from = *offset;
+    *offset = chunk->to;
+    struct json *event =
+        event_new(follower, chunk->kind == CHUNK_GAP ? "gap" : stream_names[stream - 1]);
+    if (chunk->kind == CHUNK_GAP) {
+        json_set_text(event, "stream", stream_names[stream - 1]);
+        json_set_int(event, "from", (int64_t)from);
+        json_set_int(event, "to", (int64_t)chunk->to);
+    } else {
+        const struct piece *piece = &chunk->piece;
+        struct buf text = BUF_INIT(TEXT_MAX);
+        bool fits = chunk->is_text
+                        ? piece_text(piece, &text)
+                        : base64_encode(&text, piece->data, (size_t)(piece->to - piece->from));
+        assert(fits); /* a mask takes three bytes for one at most */
+        json_set_int(event, "offset", (int64_t)from);
+        json_set_text(event, "encoding", chunk->is_text ? "utf-8" : "base64");
+        json_set_textn(event, "data", buf_text(&text), text.len);
+        buf_done(&text);
+    }
+    event_put(follower, event);
+}
+
+/* --- the last one -------------------------------------------------------------------------------
+ */
+
+static void put_error(struct follower *follower, const struct err *why)
+{
+    struct json *event = event_new(follower, "error");
+    struct json *error = json_set_object(event, "error");
+    json_set_text(error, "code", err_code_name(why->code));
+    json_set_text(error, "message", why->msg);
+    event_put(follower, event);
+    follower->over = true;
+}
+
+/* How it ended is not known: no exit. */
+static bool is_unknown(const struct json *record)
+{
+    const char *code = json_get_text(json_get(record, "error"), "code");
+    return code && (strcmp(code, err_code_name(ERR_STREAM_LOST)) == 0 ||
+                    strcmp(code, err_code_name(ERR_SANDBOX_GONE)) == 0);
+}
+
+static void put_end(struct follower *follower)
+{
+    struct json *record = NULL;
+    struct err err = {0};
+    int rc = follower->exec
+                 ? exec_record(follower->exec, false, &record, &err)
+                 : exec_json(follower->all, follower->uid, follower->number, false, &record, &err);
+    if (rc) {
+        put_error(follower, &err);
+        return;
+    }
+    bool unknown = is_unknown(record);
+    struct json *event = event_new(follower, unknown ? "error" : "exit");
+    if (unknown)
+        json_set(event, "error", json_copy(json_get(record, "error")));
+    json_set(event, "result", record);
+    event_put(follower, event);
+    follower->over = true;
+}
+
+/* --- the next one -------------------------------------------------------------------------------
+ */
+
+struct look {
+    bool made, open;
+    int64_t again_ms;
+};
+
+static int look_at(struct follower *follower, int stream, bool flush, struct look *look,
+                   struct err *err)
+{
+    const struct chunk_wish wish = {.max = FOLLOW_PIECE, .text = true, .flush = flush};
+    struct output output;
+    struct chunk chunk;
+    if (follower_output(follower, stream, &output, err))
+        return -1;
+    int rc = chunk_next(&output, follower->position.offset[stream - 1], &wish, &chunk, err);
+    if (rc == 0) {
+        look->made = chunk.kind != CHUNK_NONE;
+        look->open = look->open || output.open;
+        if (chunk.again_ms)
+            look->again_ms = chunk.again_ms;
+        if (look->made)
+            put_chunk(follower, stream, &chunk);
+        chunk_done(&chunk);
+    }
+    follower_output_done(follower, &output);
+    return rc;
+}
+
+/* Both streams, in turns, so that none waits for the other. */
+static int look_at_both(struct follower *follower, bool flush, struct look *look, struct err *err)
+{
+    for (int i = 0; i < 2 && !look->made; i++) {
+        int stream = follower->turn;
+        follower->turn = 3 - stream;
+        if (look_at(follower, stream, flush, look, err))
+            return -1;
+    }
+    return 0;
+}
+
+enum follow_turn follow_next_event(struct follower *follower, int64_t *ret_again_ms)
+{
+    struct look look = {0};
+    struct err err = {0};
+    if (follower->position.sequence == 0) {
+        put_started(follower);
+        return FOLLOW_MADE;
+    }
+    int64_t silent_ms = clock_now_ms() - follower->last_ms;
+    bool due = silent_ms >= FOLLOW_HEARTBEAT_MS;
+    /* Looked at before the output: what comes later is no reason to forget what is there. */
+    bool broken = follower_broken(follower, &err);
+    if (broken && err.code != ERR_STREAM_LOST) {
+        put_error(follower, &err);
+        return FOLLOW_MADE;
+    }
+    struct err failure = {0};
+    if (look_at_both(follower, due || broken, &look, &failure)) {
+        put_error(follower, &failure);
+    } else if (look.made) {
+        return FOLLOW_MADE;
+    } else if (!look.open) {
+        put_end(follower);
+    } else if (broken) {
+        put_error(follower, &err);
+    } else if (due) {
+        event_put(follower, event_new(follower, "heartbeat"));
+    } else {
+        *ret_again_ms = look.again_ms ? look.again_ms : FOLLOW_HEARTBEAT_MS - silent_ms;
+        return FOLLOW_WAIT;
+    }
+    return FOLLOW_MADE;
+}
+
+/* --- bytes alone --------------------------------------------------------------------------------
+ */
+
+/* False: it cannot go on. */
+static bool take_chunk(struct follower *follower, const struct chunk *chunk, struct err *ret_cut)
+{
+    uint64_t *offset = &follower->position.offset[follower->stream - 1];
+    const struct piece *piece = &chunk->piece;
+    if (chunk->kind == CHUNK_GAP) {
+        (void)err_set(ret_cut, ERR_RANGE_NOT_SATISFIABLE,
+                      "the bytes from %llu up to %llu are not there any more",
+                      (unsigned long long)*offset, (unsigned long long)chunk->to);
+        return false;
+    }
+    *offset = chunk->to;
+    if (!buf_append(&follower->ready, piece->data, (size_t)(piece->to - piece->from)))
+        (void)err_set(ret_cut, ERR_BUSY, "no memory for the output");
+    return !ret_cut->code;
+}
+
+enum follow_turn follow_next_bytes(struct follower *follower, int64_t *ret_again_ms)
+{
+    const struct chunk_wish wish = {.max = FOLLOW_PIECE};
+    struct err *cut = &follower->cut;
+    struct err why = {0};
+    struct output output;
+    struct chunk chunk;
+    bool broken = follower_broken(follower, &why);
+    if (follower_output(follower, follower->stream, &output, cut)) {
+        follower->over = true;
+        return FOLLOW_MADE;
+    }
+    enum follow_turn turn = FOLLOW_MADE;
+    if (chunk_next(&output, follower->position.offset[follower->stream - 1], &wish, &chunk, cut)) {
+        follower->over = true;
+    } else {
+        if (chunk.kind != CHUNK_NONE) {
+            follower->over = !take_chunk(follower, &chunk, cut);
+        } else if (!output.open || broken) {
+            follower->over = true;
+            if (output.open)
+                *cut = why;
+        } else {
+            *ret_again_ms = chunk.again_ms;
+            turn = FOLLOW_WAIT;
+        }
+        chunk_done(&chunk);
+    }
+    follower_output_done(follower, &output);
+    return turn;
+}

@@ -1,0 +1,53 @@
+#pragma once
+
+#include "sandbox/exec_chunk.h"
+#include "sandbox/follow.h"
+#include "sandbox/pump.h"
+
+/* The data of one who follows an execution, for follow*.c. A pump reads from it, one job at a time.
+ */
+struct follower {
+    atomic_uint refs; /* the pump's, and the timer's */
+    struct sandboxes *all;
+    char uid[UID_LEN];
+    int64_t number;
+    struct exec *exec;         /* NULL: it is in the store only */
+    struct output stored[2];   /* then */
+    struct event never;        /* then */
+    struct exec_reader reader; /* else */
+    struct follow_position position;
+    struct buf ready; /* made, not given yet */
+    bool over;        /* and nothing comes behind it */
+    struct err cut;   /* code ERR_NONE: it ends as it should */
+    int64_t last_ms;  /* clock_now_ms when something was made last */
+    /* events */
+    enum follow_format format;
+    int turn; /* the stream that is looked at first */
+    /* bytes */
+    int stream; /* 0: events */
+    /* loop thread */
+    struct timer timer;
+    atomic_bool gone;
+    _Atomic int64_t wake_ms; /* what the timer is set to; 0: it is not */
+};
+
+#define FOLLOW_PIECE ((size_t)48 * KIB) /* base64 of it has no padding */
+#define FOLLOW_HEARTBEAT_MS 10000
+
+enum follow_turn {
+    FOLLOW_MADE,
+    FOLLOW_WAIT,
+};
+
+/* Makes the next events or bytes into `ready`. RET_AGAIN_MS: for FOLLOW_WAIT, when to ask again at
+ * the latest; 0: when something comes. */
+enum follow_turn follow_next_event(struct follower *follower, int64_t *ret_again_ms);
+enum follow_turn follow_next_bytes(struct follower *follower, int64_t *ret_again_ms);
+
+/* What both are made from. */
+int follower_output(struct follower *follower, int stream, struct output *ret_output,
+                    struct err *err) must_check;
+void follower_output_done(struct follower *follower, struct output *output);
+/* Why it cannot go on although the execution has not ended: out of reach, a slow reader, the
+ * server stops. */
+bool follower_broken(struct follower *follower, struct err *ret_why);
