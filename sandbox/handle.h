@@ -53,6 +53,8 @@ struct json *sandbox_json(struct sandbox *sandbox);
  * error of the substrate is told by sandbox_delete_error until the next try by the sweeper. */
 void sandbox_delete(struct sandbox *sandbox, enum err_code reason);
 bool sandbox_delete_error(struct sandbox *sandbox, struct err *ret_err);
+/* The first try to remove what it has in the substrate has not done it. */
+bool sandbox_lingers(struct sandbox *sandbox);
 
 /* PATCH: begins; done when sandbox_update_done says so (false: still waiting). TTL_MS -1: leave. */
 struct sandbox_update {

@@ -126,6 +126,14 @@ bool sandbox_delete_error(struct sandbox *sandbox, struct err *ret_err)
     return failed;
 }
 
+bool sandbox_lingers(struct sandbox *sandbox)
+{
+    pthread_mutex_lock(&sandbox->all->lock);
+    bool lingers = sandbox->removing && sandbox->remove_tries > 0;
+    pthread_mutex_unlock(&sandbox->all->lock);
+    return lingers;
+}
+
 /* --- its secrets ----------------------------------------------------------------------------- */
 
 struct scrubber *sandbox_scrubber(struct sandbox *sandbox)

@@ -72,8 +72,10 @@ static enum verdict create_wait(struct request *request)
     if (!create->settle_deadline) {
         create->settle_deadline = clock_now_ms() + SETTLE_WAIT_MS;
     }
-    /* What is said to be ready is on record as that: else a crash now would make it anew. */
-    if (!sandbox_settled(sandbox) && clock_now_ms() < create->settle_deadline) {
+    /* What is said to be ready is on record as that: else a crash now would make it anew. What has
+     * failed is removed, unless that cannot be done now. */
+    if (!sandbox_settled(sandbox) && !sandbox_lingers(sandbox) &&
+        clock_now_ms() < create->settle_deadline) {
         return request_wait(request, changed, seen, create->settle_deadline, create_wait);
     }
     if (state == SANDBOX_RUNNING) {

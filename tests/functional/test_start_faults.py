@@ -53,6 +53,27 @@ def test_b39_b40_waiting_reasons(client, api, name, steps, status, code, words):
     assert failed_record(client, name)["reason"] == code
 
 
+@pytest.mark.parametrize("how", ["refused", "held"])
+def test_a_failed_one_that_cannot_be_removed_answers_why_it_failed(client, api, how):
+    api.node.scripts["sandbox-stays"] = never_starts(("InvalidImageName", 'couldn\'t parse image name "UPPER"'))
+    fault = None
+    if how == "refused":
+        fault = api.refuse(500, "etcd is slow", verb="delete", kind="pods", times=None)
+    else:
+        api.hold_terminating("stays")
+    begun = len(api.seen("delete", "pods", "sandbox-stays"))
+    problem = client.create_problem(422, "invalid_image", id="stays")
+    tries = len(api.seen("delete", "pods", "sandbox-stays")) - begun
+    assert 1 <= tries <= 2, "it has waited for the next tries, which come after 1, 3 and 7 seconds"
+    assert "UPPER" in problem["detail"] and problem["sandbox"]["state"] == "failed"
+    if fault:
+        api.faults.remove(fault)
+    else:
+        api.release("stays")
+    wait_until(lambda: api.get("pods", "sandbox-stays") is None, what="the next try")
+    client.delete("stays")
+
+
 @pytest.mark.parametrize("name, reason, message, status, code", [
     ("evict", "Evicted", "The node was low on resource: memory.", 503, "evicted"),
     ("node", "NodeLost", "Node node-1 which was running pod is unresponsive", 503, "node_lost"),
