@@ -56,7 +56,8 @@ struct driver_ops {
     int (*create)(void *self, const struct box_spec *spec, struct box_info *ret_info,
                   struct err *err);
     /* Asks for the end of the box (only of BOX_UID when not "") and its side objects; success also
-     * when nothing is there. The end itself is told by the observer. */
+     * when nothing is there. The end of the box itself is told by the observer. A failure says what
+     * is left; the box may be gone all the same. */
     int (*destroy)(void *self, const char *id, const char *box_uid, struct err *err);
     /* Fresh from the substrate: ERR_BACKEND_NOT_FOUND when there is none. */
     int (*inspect)(void *self, const char *id, struct box_info *ret_info, struct err *err);

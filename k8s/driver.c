@@ -220,17 +220,16 @@ static int delete_pod(struct k8s *k8s, const char *id, const char *box_uid, stru
     return uid == NULL ? 0 : object_delete(&k8s->space, KIND_POD, name, uid, err);
 }
 
-/* The pod goes even when an object beside it cannot: that one is then removed with its owner. */
+/* The pod goes even when an object beside it cannot: it may then be removed with its owner. */
 static int k8s_destroy(void *self, const char *id, const char *box_uid, struct err *err)
 {
     struct k8s *k8s = self;
     struct err side = {.code = ERR_NONE};
+    int failed = side_remove_all(&k8s->space, id, NULL, &side);
 
-    if (side_remove_all(&k8s->space, id, NULL, &side) == 0)
-        side.code = ERR_NONE;
     if (delete_pod(k8s, id, box_uid, err) < 0)
         return -1;
-    return side.code == ERR_NONE ? 0 : err_set(err, side.code, "%s", side.msg);
+    return failed ? err_set(err, side.code, "%s", side.msg) : 0;
 }
 
 static int k8s_inspect(void *self, const char *id, struct box_info *ret_info, struct err *err)

@@ -107,16 +107,25 @@ int side_remove(const struct space *space, const struct side_object *object, str
 int side_remove_all(const struct space *space, const char *id, const char *name, struct err *err)
 {
     cleanup_free struct side_object *objects = NULL;
-    struct err first = {.code = ERR_NONE}, why;
-    size_t count = 0;
+    struct err why;
+    size_t count = 0, left = 0, first = 0;
+    struct err first_why = {.code = ERR_NONE};
 
     if (side_list(space, id, &objects, &count, err) < 0)
         return -1;
     for (size_t i = 0; i < count; i++) {
         if (name != NULL && strcmp(objects[i].name, name) != 0)
             continue;
-        if (side_remove(space, &objects[i], &why) < 0 && first.code == ERR_NONE)
-            first = why;
+        if (side_remove(space, &objects[i], &why) == 0)
+            continue;
+        if (left++ == 0) {
+            first = i;
+            first_why = why;
+        }
     }
-    return first.code == ERR_NONE ? 0 : err_set(err, first.code, "%s", first.msg);
+    if (left == 0)
+        return 0;
+    return err_set(err, first_why.code, "%zu object%s left, %s '%s' among them: %s", left,
+                   left == 1 ? " is" : "s are", objects[first].kind, objects[first].name,
+                   first_why.msg);
 }

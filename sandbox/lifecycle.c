@@ -215,6 +215,22 @@ static enum err_code why_gone_locked(const struct sandbox *sandbox)
 
 void sandbox_box_gone(struct sandbox *sandbox)
 {
+    pthread_mutex_lock(&sandbox->all->lock);
+    bool removing = sandbox->removing;
+    sandbox->box.state = BOX_GONE;
+    if (removing) {
+        sandbox->remove_after_ms = 0;
+    }
+    pthread_mutex_unlock(&sandbox->all->lock);
+    if (removing) {
+        sandbox_settle(sandbox);
+    } else {
+        sandbox_removed(sandbox);
+    }
+}
+
+void sandbox_removed(struct sandbox *sandbox)
+{
     bool gone = false, lived = false;
     pthread_mutex_lock(&sandbox->all->lock);
     sandbox->box.state = BOX_GONE;

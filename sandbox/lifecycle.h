@@ -17,8 +17,11 @@ void sandbox_made_running(struct sandbox *sandbox);
 void sandbox_fail(struct sandbox *sandbox, enum err_code reason, const char *message);
 /* Failed, but the box stays: nobody can speak to its agent, and it may matter to someone. */
 void sandbox_give_up(struct sandbox *sandbox, enum err_code reason, const char *message);
-/* The substrate has no such box (any more). */
+/* The substrate has no such box (any more). One that is being removed is gone only with all that
+ * stands beside it: its removal goes on at once. */
 void sandbox_box_gone(struct sandbox *sandbox);
+/* The removal is done: the box and what stood beside it. */
+void sandbox_removed(struct sandbox *sandbox);
 /* Deletes it if its time is over at this moment; the reason, or ERR_NONE. DRY: only looks. */
 enum err_code sandbox_expire(struct sandbox *sandbox, bool dry);
 /* A failed one with nothing left in the substrate becomes a tombstone; false: it is not such a one.

@@ -182,7 +182,7 @@ static void remove_box(struct sandbox *sandbox)
         return;
     }
     if (is_gone(sandbox, box_uid, &info, &err)) {
-        sandbox_box_gone(sandbox);
+        sandbox_removed(sandbox);
     } else {
         remove_later(sandbox, NULL); /* the watch will tell, or the next try */
     }

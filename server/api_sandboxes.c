@@ -361,7 +361,8 @@ static enum verdict delete_wait(struct request *request)
         return reply_empty(request, 204);
     }
     if (sandbox_delete_error(sandbox, &err)) {
-        return reply_problem(request, &err); /* the sweeper goes on trying */
+        reply_header(request, "Retry-After", "5"); /* and it goes on by itself */
+        return reply_problem_with(request, &err, "sandbox", sandbox_json(sandbox));
     }
     if (request_client_gone(request) || clock_now_ms() >= *deadline) {
         return reply_json(request, 202, sandbox_json(sandbox));

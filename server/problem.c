@@ -127,7 +127,7 @@ const struct problem *problem_of(enum err_code code)
     return &problems[(unsigned)code < ERR_COUNT ? code : ERR_INTERNAL];
 }
 
-struct json *problem_json(const struct err *err, const char *request_id)
+struct json *problem_json(const struct err *err, const char *request_id, bool again)
 {
     const struct problem *problem = problem_of(err->code);
     struct json *json = json_new_object();
@@ -139,7 +139,7 @@ struct json *problem_json(const struct err *err, const char *request_id)
     json_set_text(json, "detail", err->msg);
     json_set_text(json, "category", problem->category);
     json_set_text(json, "code", err_code_name(err->code));
-    json_set_bool(json, "retryable", problem->retryable);
+    json_set_bool(json, "retryable", problem->retryable || again);
     json_set_text(json, "remediation", problem->remediation);
     if (request_id)
         json_set_text(json, "request_id", request_id);

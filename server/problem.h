@@ -17,5 +17,6 @@ struct problem {
 
 const struct problem *problem_of(enum err_code code);
 
-/* application/problem+json (RFC 9457); REQUEST_ID may be NULL. */
-struct json *problem_json(const struct err *err, const char *request_id);
+/* application/problem+json (RFC 9457); REQUEST_ID may be NULL. AGAIN: it is worth a retry whatever
+ * its code says. */
+struct json *problem_json(const struct err *err, const char *request_id, bool again);

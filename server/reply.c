@@ -100,8 +100,8 @@ enum verdict reply_problem_with(struct request *request, const struct err *err, 
                                 struct json *json)
 {
     const struct problem *problem = problem_of(err->code);
-    struct json *body = problem_json(err, request->id);
     struct reply *reply = &request->reply;
+    struct json *body = problem_json(err, request->id, reply_has_header(reply, "Retry-After"));
 
     if (problem->level >= LOG_LEVEL_WARN)
         log_event(problem->level, "request failed", "code", err_code_name(err->code), "detail",

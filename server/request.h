@@ -69,6 +69,7 @@ int64_t request_body_length(const struct request *request); /* Content-Length; -
 void reply_header(struct request *request, const char *name, const char *value); /* copied */
 /* Takes JSON. All return DONE, for `return reply_json(…)`. */
 enum verdict reply_json(struct request *request, int status, struct json *json);
+/* Retryable by its code, or by a Retry-After that has been set. */
 enum verdict reply_problem(struct request *request, const struct err *err);
 /* Like reply_problem with a member more (taken), e.g. "sandbox": the record of a gone one. */
 enum verdict reply_problem_with(struct request *request, const struct err *err, const char *name,

@@ -222,12 +222,17 @@ static int driver_destroy(void *self, const char *id, const char *box_uid, struc
     struct scripted_box *box = rc == 0 ? find(substrate, id) : NULL;
     if (box && (!*box_uid || strcmp(box->info.box_uid, box_uid) == 0)) {
         ck_assert(!box->info.foreign);
-        drop_objects(substrate, id, NULL);
         if (substrate->linger) {
             box->leaving = true;
         } else {
             take_away(substrate, box, true);
         }
+    }
+    if (rc == 0) {
+        rc = refuse(substrate, substrate->fail_beside, err);
+    }
+    if (rc == 0) {
+        drop_objects(substrate, id, NULL);
     }
     pthread_mutex_unlock(&substrate->lock);
     return rc;

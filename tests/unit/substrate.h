@@ -60,14 +60,15 @@ struct substrate {
     /* what the test wants; codes other than ERR_NONE fail the call */
     enum err_code fail_create, fail_destroy, fail_inspect, fail_list, fail_publish, fail_objects;
     enum err_code fail_unpublish, fail_remove, refuse_stream;
-    bool lose_answer;   /* a create that fails has been done all the same */
-    bool hold_list;     /* no first list */
-    bool hold_start;    /* new boxes stay STARTING */
-    bool linger;        /* destroyed boxes stay for a while */
-    bool dumb;          /* agents say nothing */
-    bool hold_ack;      /* agents do not acknowledge */
-    bool refuse_config; /* they refuse */
-    bool port_ready;    /* something listens */
+    enum err_code fail_beside; /* a destroy takes the box away, and not what stands beside it */
+    bool lose_answer;          /* a create that fails has been done all the same */
+    bool hold_list;            /* no first list */
+    bool hold_start;           /* new boxes stay STARTING */
+    bool linger;               /* destroyed boxes stay for a while */
+    bool dumb;                 /* agents say nothing */
+    bool hold_ack;             /* agents do not acknowledge */
+    bool refuse_config;        /* they refuse */
+    bool port_ready;           /* something listens */
 };
 
 void substrate_init(struct substrate *substrate, struct loop *loop);

@@ -396,6 +396,48 @@ START_TEST(test_b48_destroy_fails)
 }
 END_TEST
 
+/* B48: the box is gone, and the watch says so, but what stands beside it could not be removed: it
+ * is not gone before that is. */
+START_TEST(test_b48_left_beside)
+{
+    struct err err = {0};
+    struct sandbox *sandbox = sandbox_ref(world_create(&world, "{\"id\":\"a\"}"));
+    substrate_add_object(&world.substrate, "Service", "preview-a", "a", 80);
+    world.substrate.fail_beside = ERR_BACKEND;
+    sandbox_delete(sandbox, ERR_DELETED);
+    world_run(&world);
+    ck_assert_ptr_null(substrate_box(&world.substrate, "a"));
+    world_expect(&world, "a", "deleting: deleted");
+    ck_assert(sandbox_delete_error(sandbox, &err));
+    ck_assert_int_eq(err.code, ERR_BACKEND);
+    sandbox_delete(sandbox, ERR_DELETED);
+    world_run(&world);
+    world_expect(&world, "a", "deleting: deleted");
+    ck_assert_uint_eq(substrate_objects(&world.substrate, "a"), 1);
+    sandbox_unref(sandbox);
+    world_restart(&world); /* the next server has no such trouble */
+    world_expect(&world, "a", "gone: deleted");
+    ck_assert_uint_eq(substrate_objects(&world.substrate, "a"), 0);
+}
+END_TEST
+
+/* The same of one that has failed. */
+START_TEST(test_b48_left_beside_a_failed_one)
+{
+    struct sandbox *sandbox = world_create(&world, "{\"id\":\"a\"}");
+    substrate_add_object(&world.substrate, "Service", "preview-a", "a", 80);
+    world.substrate.fail_beside = ERR_BACKEND;
+    substrate_fail(&world.substrate, "a", ERR_EVICTED, false, "no room");
+    world_run(&world);
+    ck_assert(!sandbox_settled(sandbox));
+    world.substrate.fail_beside = ERR_NONE;
+    world_advance(&world, 10000);
+    ck_assert(sandbox_settled(sandbox));
+    ck_assert_uint_eq(substrate_objects(&world.substrate, "a"), 0);
+    world_expect(&world, "a", "failed: evicted");
+}
+END_TEST
+
 /* B50: stuck in Terminating. */
 START_TEST(test_b50_lingers)
 {
@@ -574,6 +616,8 @@ int main(void)
                                   test_attached_again,
                                   test_degraded,
                                   test_b48_destroy_fails,
+                                  test_b48_left_beside,
+                                  test_b48_left_beside_a_failed_one,
                                   test_b50_lingers,
                                   test_b50_watch_tells,
                                   test_outage_ends,

@@ -70,7 +70,7 @@ END_TEST
 START_TEST(test_json)
 {
     const struct err err = {ERR_NO_SPACE, "write \"x\": \xff full"};
-    struct json *json = problem_json(&err, "req-1");
+    struct json *json = problem_json(&err, "req-1", false);
     cleanup_buf struct buf text = BUF_INIT(CAP_SMALL);
 
     ck_assert_str_eq(json_get_text(json, "type"), "/problems/no_space");
@@ -85,8 +85,9 @@ START_TEST(test_json)
     ck_assert(json_print(json, &text));
     ck_assert(utf8_valid(text.ptr, text.len));
     json_free(json);
-    json = problem_json(&err, NULL);
+    json = problem_json(&err, NULL, true);
     ck_assert_ptr_null(json_get(json, "request_id"));
+    ck_assert(json_get_bool(json, "retryable", false));
     json_free(json);
 }
 END_TEST
