@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/crypto.h"
 #include "base/event.h"
+#include "k8s/reason.h"
 
 #define CLASSES_MAX 16
 #define PROBE_WAIT_MS 30000
@@ -127,10 +128,42 @@ static bool volume_survived(const struct json *pod)
     return false;
 }
 
+struct watched {
+    const char *name, *uid;
+    struct pod_history history;
+};
+
+static void note_probe_event(void *arg, const struct json *event)
+{
+    struct watched *probe = arg;
+
+    (void)reason_note_event(event, &probe->history, clock_now_ms()); /* or it says nothing */
+}
+
+/* What will keep it from starting at all is not waited for: the sandbox's own pod then says so.
+ * True: WHY. */
+static bool is_hopeless(struct delivery *delivery, struct watched *probe, const struct json *pod,
+                        char *why, size_t size)
+{
+    cleanup_free char *selector = xasprintf("involvedObject.uid=%s,type=Warning", probe->uid);
+    struct object_sink sink = {.add = note_probe_event, .arg = probe};
+    struct box_info info;
+    struct err err;
+
+    if (object_list(delivery->space, KIND_EVENT, (struct selector){NULL, selector}, &sink, NULL,
+                    &err) < 0)
+        return false;
+    reason_of_pod(pod, &probe->history, clock_now_ms(), &info);
+    if (info.state != BOX_FAILED && !(info.waiting && info.reason == ERR_UNSCHEDULABLE))
+        return false;
+    say(why, size, info.message);
+    return true;
+}
+
 #define AWAY (-3) /* as -2, but soon */
 
 /* As delivery_judge(). */
-static int wait_for_probe(struct delivery *delivery, const char *name, char *why, size_t size)
+static int wait_for_probe(struct delivery *delivery, struct watched *probe, char *why, size_t size)
 {
     int64_t deadline_ms = clock_now_ms() + PROBE_WAIT_MS;
     int answer = -1;
@@ -142,8 +175,10 @@ static int wait_for_probe(struct delivery *delivery, const char *name, char *why
 
         if (!api_sleep(delivery->space->api, PROBE_POLL_MS))
             return -2;
-        if (object_get(delivery->space, KIND_POD, name, &pod, &err) == 0) {
+        if (object_get(delivery->space, KIND_POD, probe->name, &pod, &err) == 0) {
             answer = delivery_judge(pod, why, size);
+            if (answer == -1 && is_hopeless(delivery, probe, pod, why, size))
+                return -2;
         } else if (err.code == ERR_BACKEND_NOT_FOUND) {
             say(why, size, "the probe pod was removed");
             return -2;
@@ -172,7 +207,7 @@ static int probe(struct delivery *delivery, const char *runtime_class, bool read
         .readable_agent = readable_agent,
     };
     cleanup_json struct json *pod = NULL, *dry = NULL, *made = NULL;
-    const char *uid;
+    struct watched watched = {.history = {.status = NULL}};
     struct err err;
     uint32_t random;
     char name[40];
@@ -189,9 +224,13 @@ static int probe(struct delivery *delivery, const char *runtime_class, bool read
     }
     if (object_create(delivery->space, KIND_POD, pod, false, &made, &err) < 0)
         return refused(&err, why, size);
-    answer = wait_for_probe(delivery, name, why, size);
-    uid = json_get_text(json_get(made, "metadata"), "uid");
-    object_discard(delivery->space, KIND_POD, name, uid != NULL ? uid : ""); /* or the next sweep */
+    watched.name = name;
+    watched.uid = json_get_text(json_get(made, "metadata"), "uid");
+    if (watched.uid == NULL)
+        watched.uid = "";
+    answer = wait_for_probe(delivery, &watched, why, size);
+    pod_history_done(&watched.history);
+    object_discard(delivery->space, KIND_POD, name, watched.uid); /* or the next sweep */
     return answer;
 }
 

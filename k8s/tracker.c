@@ -11,6 +11,7 @@
 #include "k8s/reason.h"
 
 #define BUCKETS 1024
+#define EARLY_EVENTS 256
 
 struct entry {
     struct entry *next;
@@ -22,9 +23,19 @@ struct entry {
     bool marked;
 };
 
+/* What events said of a pod that is not known yet: theirs is another watch, which may be quicker.
+ */
+struct early {
+    char id[ID_LEN];
+    char box_uid[UID_LEN];
+    struct pod_history history;
+};
+
 struct tracker {
     pthread_mutex_t lock;
     struct entry *buckets[BUCKETS];
+    struct early early[EARLY_EVENTS]; /* a ring: of pods that never become known, too */
+    size_t next_early;
 };
 
 struct tracker *tracker_new(void)
@@ -54,6 +65,8 @@ void tracker_free(struct tracker *tracker)
             entry_free(entry);
         }
     }
+    for (size_t i = 0; i < EARLY_EVENTS; i++)
+        pod_history_done(&tracker->early[i].history);
     pthread_mutex_destroy(&tracker->lock);
     free(tracker);
 }
@@ -71,11 +84,37 @@ static struct entry **find_slot(struct tracker *tracker, const char *id)
     return slot;
 }
 
+static struct early *find_early(struct tracker *tracker, const char *id, const char *box_uid)
+{
+    for (size_t i = 0; i < EARLY_EVENTS; i++) {
+        struct early *early = &tracker->early[i];
+
+        if (strcmp(early->box_uid, box_uid) == 0 && strcmp(early->id, id) == 0)
+            return early;
+    }
+    return NULL;
+}
+
+static struct early *find_or_add_early(struct tracker *tracker, const char *id, const char *box_uid)
+{
+    struct early *early = find_early(tracker, id, box_uid);
+
+    if (early != NULL)
+        return early;
+    early = &tracker->early[tracker->next_early++ % EARLY_EVENTS];
+    pod_history_done(&early->history);
+    *early = (struct early){.history = {.status = NULL}};
+    (void)snprintf(early->id, sizeof(early->id), "%s", id);
+    (void)snprintf(early->box_uid, sizeof(early->box_uid), "%s", box_uid);
+    return early;
+}
+
 /* The entry of this very pod; another life of the id is forgotten. */
 static struct entry *find_or_add(struct tracker *tracker, const char *id, const char *box_uid)
 {
     struct entry **slot = find_slot(tracker, id);
     struct entry *entry = *slot;
+    struct early *early;
 
     if (entry != NULL && strcmp(entry->known.box_uid, box_uid) == 0)
         return entry;
@@ -87,6 +126,11 @@ static struct entry *find_or_add(struct tracker *tracker, const char *id, const 
     entry = xcalloc(1, sizeof(*entry));
     (void)snprintf(entry->id, sizeof(entry->id), "%s", id);
     (void)snprintf(entry->known.box_uid, sizeof(entry->known.box_uid), "%s", box_uid);
+    early = find_early(tracker, id, box_uid);
+    if (early != NULL && box_uid[0] != '\0') {
+        entry->history = early->history;
+        *early = (struct early){.history = {.status = NULL}};
+    }
     *slot = entry;
     return entry;
 }
@@ -149,6 +193,19 @@ static void reapply(struct entry *entry, int64_t now_ms, struct box_info *ret_in
     keep(entry, ret_info, due_ms);
 }
 
+/* Most are of no interest: they take no place. */
+static void note_early(struct tracker *tracker, const char *id, const char *box_uid,
+                       const struct json *event, int64_t now_ms)
+{
+    struct pod_history probe = {.status = NULL};
+    bool counts = strlen(id) < ID_LEN && strlen(box_uid) < UID_LEN && box_uid[0] != '\0' &&
+                  reason_note_event(event, &probe, now_ms);
+
+    pod_history_done(&probe);
+    if (counts)
+        (void)reason_note_event(event, &find_or_add_early(tracker, id, box_uid)->history, now_ms);
+}
+
 bool tracker_note_event(struct tracker *tracker, const struct json *event, int64_t now_ms,
                         struct box_info *ret_info)
 {
@@ -157,14 +214,17 @@ bool tracker_note_event(struct tracker *tracker, const struct json *event, int64
     const char *uid = json_get_text(about, "uid");
     static const char prefix[] = "sandbox-";
     struct entry *entry;
+    const char *id;
     bool changed = false;
 
     if (name == NULL || uid == NULL || strncmp(name, prefix, sizeof(prefix) - 1) != 0)
         return false;
+    id = name + sizeof(prefix) - 1;
     pthread_mutex_lock(&tracker->lock);
-    entry = *find_slot(tracker, name + sizeof(prefix) - 1);
-    if (entry != NULL && entry->info != NULL && strcmp(entry->known.box_uid, uid) == 0 &&
-        reason_note_event(event, &entry->history, now_ms)) {
+    entry = *find_slot(tracker, id);
+    if (entry == NULL || strcmp(entry->known.box_uid, uid) != 0) {
+        note_early(tracker, id, uid, event, now_ms);
+    } else if (entry->info != NULL && reason_note_event(event, &entry->history, now_ms)) {
         reapply(entry, now_ms, ret_info);
         changed = true;
     }

@@ -16,7 +16,8 @@ void tracker_free(struct tracker *tracker);
 /* A pod of ours as the cluster shows it now. */
 void tracker_note_pod(struct tracker *tracker, const struct json *pod, int64_t now_ms,
                       struct box_info *ret_info);
-/* An Event; true when RET_INFO (of the pod it is about) has changed by it. */
+/* An Event; true when RET_INFO (of the pod it is about) has changed by it. What it says of a pod
+ * that has not been noted yet counts when it is. */
 bool tracker_note_event(struct tracker *tracker, const struct json *event, int64_t now_ms,
                         struct box_info *ret_info);
 /* A pod whose troubles have lasted too long by now: true for each, and RET_INFO. Before it returns

@@ -180,6 +180,45 @@ def test_b39_what_only_events_tell(client, api, name, reason, message, want):
     client.delete(name)
 
 
+@pytest.mark.parametrize("cause", ["handler", "room"])
+def test_a_probe_that_cannot_start_is_not_waited_for(client, api, cause):
+    """The first sandbox of a runtime class is preceded by a probe pod, which has the same trouble."""
+    message = 'Failed to create pod sandbox: rpc error: no runtime for "hollow" is configured'
+    api.store.add("runtimeclasses", {"metadata": {"name": f"hollow-{cause}"}, "handler": "hollow"})
+
+    def script(node, pod):
+        if cause == "room":
+            node.unschedulable(pod)
+        else:
+            node.assign(pod)
+            api.event(pod, "FailedCreatePodSandBox", message)
+    api.node.scripts[None] = script
+    begun = len(api.calls)
+    client.create_problem((422, 503), {"handler": "runtime_handler_missing", "room": "unschedulable"}[cause], id="hollow",
+                          runtime_class=f"hollow-{cause}")
+    made = [call.name for call in api.calls[begun:] if call.verb == "create" and call.kind == "pods" and not call.dry_run]
+    assert made[0].startswith("podsandbox-probe-") and made[1:] == ["sandbox-hollow"], made
+    looks = [call for call in api.calls[begun:] if call.verb == "get" and call.name == made[0]]
+    assert len(looks) < 50, "looked at every 150 ms: the probe has been waited for"
+    assert api.get("pods", made[0]) is None and api.get("pods", "sandbox-hollow") is None
+    client.delete("hollow")
+
+
+def test_an_event_that_comes_before_its_pod_counts(client, api):
+    """The watch of events may be quicker than that of pods and the answer to the create; it is told once."""
+    message = 'Failed to create pod sandbox: rpc error: no runtime for "early" is configured'
+
+    def early(server, connection, call):
+        call.body["metadata"]["uid"] = "early-uid"
+        server.event(call.body, "FailedCreatePodSandBox", message)
+        return False
+    api.node.scripts["sandbox-early"] = lambda node, pod: node.assign(pod)
+    api.fault(early, verb="create", kind="pods", name="sandbox-early")
+    problem = client.create_problem(422, "runtime_handler_missing", id="early", ready_timeout=20)
+    assert message in problem["detail"] and api.get("pods", "sandbox-early") is None
+    client.delete("early")
+
+
 def test_removed_while_starting(client, api):
     api.node.scripts["sandbox-pulled"] = lambda node, pod: (node.assign(pod), api.remove("pods", "sandbox-pulled"))
     problem = client.create_problem(410, None, id="pulled")

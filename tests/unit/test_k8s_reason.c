@@ -392,6 +392,61 @@ START_TEST(test_events_elsewhere)
 }
 END_TEST
 
+/* Events come by another watch than the pods, which may be quicker: what they say is not lost. */
+START_TEST(test_an_event_before_its_pod)
+{
+    struct tracker *tracker = tracker_new();
+    struct box_info info;
+    int64_t next_ms;
+
+    ck_assert(!note(tracker, EVENT("FailedCreatePodSandBox", "no runtime for x", "1"), 0, &info));
+    info = note_pod(tracker, POD("n1", "{'phase':'Pending'}"), 10);
+    ck_assert_int_eq(info.state, BOX_FAILED);
+    ck_assert_int_eq(info.reason, ERR_RUNTIME_HANDLER_MISSING);
+    ck_assert_str_eq(info.message, "no runtime for x");
+    tracker_free(tracker);
+
+    /* One that may pass counts from when it came; the earlier life of the id does not matter. */
+    tracker = tracker_new();
+    (void)note_pod(tracker,
+                   "{'metadata':{'uid':'pod-0','labels':{'podsandbox.dev/sandbox-id':'a'}}}", 0);
+    for (int count = 1; count <= 3; count++)
+        ck_assert(!note(tracker, EVENT("FailedMount", "x", "1"), 0, &info));
+    info = note_pod(tracker, POD("n1", "{'phase':'Pending'}"), 10);
+    ck_assert_int_eq(info.state, BOX_ATTACHABLE);
+    ck_assert_int_eq(info.reason, ERR_VOLUME_MOUNT);
+    ck_assert(!tracker_next_due(tracker, 19999, &info, &next_ms));
+    ck_assert_int_eq(next_ms, 20000);
+    ck_assert(note(tracker, EVENT("FailedMount", "x", "3"), 20, &info));
+    ck_assert_int_eq(info.state, BOX_FAILED);
+    tracker_free(tracker);
+}
+END_TEST
+
+/* However many events there are of pods that are not ours. */
+START_TEST(test_early_events_are_bounded)
+{
+    struct tracker *tracker = tracker_new();
+    struct box_info info;
+
+    ck_assert(!note(tracker, EVENT("FailedMount", "x", "9"), 0, &info));
+    for (int i = 0; i < 2000; i++) {
+        cleanup_free char *text =
+            xasprintf("{'involvedObject':{'name':'sandbox-b%d','uid':'u%d'},'reason':'%s',"
+                      "'message':'x','count':9}",
+                      i, i, i % 2 ? "FailedMount" : "Unhealthy");
+
+        ck_assert(!note(tracker, text, 0, &info));
+    }
+    info = note_pod(tracker, POD("n1", "{'phase':'Pending'}"), 10); /* pushed out */
+    ck_assert_int_eq(info.state, BOX_ATTACHABLE);
+    info = note_pod(
+        tracker, "{'metadata':{'uid':'u1999','labels':{'podsandbox.dev/sandbox-id':'b1999'}}}", 10);
+    ck_assert_int_eq(info.state, BOX_FAILED);
+    tracker_free(tracker);
+}
+END_TEST
+
 /* A new list forgets what is not in it, but not what was made meanwhile. */
 START_TEST(test_mark_and_sweep)
 {
@@ -429,6 +484,8 @@ int main(void)
                                 test_b39_pull,
                                 test_events,
                                 test_events_elsewhere,
+                                test_an_event_before_its_pod,
+                                test_early_events_are_bounded,
                                 test_mark_and_sweep,
                                 NULL};
 
