@@ -297,10 +297,21 @@ static int mount_path_check(const char *path, const char *field, struct err *err
     return 0;
 }
 
+/* Names of mounts that every sandbox has. /tmp is one of them and may be asked for by any name. */
+static bool mount_name_reserved(const char *name, const char *path)
+{
+    static const char *const reserved[] = {"workspace", "tmp", "home", "agent"};
+    for (size_t i = 0; i < ARRAY_LEN(reserved); i++) {
+        if (strcmp(name, reserved[i]) == 0) {
+            return strcmp(path, "/tmp") != 0;
+        }
+    }
+    return false;
+}
+
 /* The caller names each mount, as the Python library did; only the paths matter further down. */
 static int mounts_take(struct spec_body *body, struct err *err)
 {
-    static const char *const reserved[] = {"workspace", "tmp", "home", "agent"};
     for (size_t i = 0; i < body->mounts.count; i++) {
         const char *name = body->mounts.items[i].name;
         const char *path = body->mounts.items[i].value;
@@ -309,10 +320,8 @@ static int mounts_take(struct spec_body *body, struct err *err)
         if (!sandbox_id_valid(name)) {
             return bad(err, field, "must have a name of lower-case letters, digits and '-'");
         }
-        for (size_t j = 0; j < ARRAY_LEN(reserved); j++) {
-            if (strcmp(name, reserved[j]) == 0) {
-                return bad(err, field, "has a reserved name");
-            }
+        if (mount_name_reserved(name, path)) {
+            return bad(err, field, "has a reserved name");
         }
         if (mount_path_check(path, field, err) < 0) {
             return -1;

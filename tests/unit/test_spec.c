@@ -64,7 +64,7 @@ START_TEST(what_is_given_is_taken)
         "{\"id\":\"a-1\",\"image\":\"registry/x\",\"env\":{\"A\":\"$(B)\",\"EMPTY\":\"\"},"
         "\"labels\":{\"team\":\"x\",\"example.com/a\":\"b\"},\"secrets\":[\"\",\"s\"],"
         "\"workdir\":\"/w\",\"resources\":{\"cpu\":1,\"memory\":\"256Mi\"},"
-        "\"runtime_class\":\"gvisor\",\"writable_mounts\":{\"cache\":\"/var/cache\",\"also\":\"/"
+        "\"runtime_class\":\"gvisor\",\"writable_mounts\":{\"cache\":\"/var/cache\",\"tmp\":\"/"
         "tmp\"},"
         "\"ttl\":90.5,\"ready_timeout\":5,\"wait\":false,\"run_as_user\":2000}";
     ck_assert_int_eq(parse(body, &spec, &err), 0);
@@ -115,6 +115,7 @@ static const struct {
     {"{\"workdir\":\"/\"}", ERR_INVALID_FIELD, "workdir"},
     {"{\"writable_mounts\":{\"workspace\":\"/x\"}}", ERR_INVALID_FIELD,
      "writable_mounts.workspace"},
+    {"{\"writable_mounts\":{\"tmp\":\"/x\"}}", ERR_INVALID_FIELD, "writable_mounts.tmp"},
     {"{\"writable_mounts\":{\"x\":\"/etc\"}}", ERR_INVALID_FIELD, "writable_mounts.x"},
     {"{\"writable_mounts\":{\"x\":\"/a\\nb\"}}", ERR_INVALID_FIELD, "writable_mounts.x"},
     {"{\"writable_mounts\":{\"x\":\"/" LONG_NAME LONG_NAME LONG_NAME LONG_NAME "\"}}",
