@@ -219,11 +219,8 @@ static void send_result(struct worker *worker, const char *path)
     worker_reply(worker, FRAME_RESULT, &reply);
 }
 
-static bool walk_root(struct walk *walk, const char *path, const struct stat *status)
+static bool walk_root(struct walk *walk, const char *path)
 {
-    if (!S_ISDIR(status->st_mode))
-        return (walk->files_only && !S_ISREG(status->st_mode)) ||
-               send_entry(walk, AT_FDCWD, path, status);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd >= 0 && enter(walk, fd) && walk_all(walk);
 }
@@ -232,17 +229,12 @@ void op_tree(struct worker *worker)
 {
     static struct walk walk;
     char path[PATH_MAX];
-    struct stat status;
     walk.worker = worker;
     walk.files_only = message_u64(&worker->request, TAG_FILES_ONLY, 0) != 0;
     walk.depth = message_u64(&worker->request, TAG_DEPTH, 0);
     if (!worker_path(worker, TAG_PATH, path))
         return;
-    if (stat(path, &status) < 0) {
-        worker_errno(worker);
-        return;
-    }
-    if (walk_root(&walk, path, &status) && worker_end(worker))
+    if (walk_root(&walk, path) && worker_end(worker))
         send_result(worker, path);
     else if (!worker->cancelled && errno == E2BIG)
         worker_error(worker, "too_large", "too many names in one directory");

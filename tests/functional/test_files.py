@@ -189,6 +189,8 @@ def test_b23_missing_empty_and_unreadable_differ(client, box):
     assert listing(client, box, "m/empty") == []
     client.problem("GET", f"/v1/sandboxes/{box}/tree?path=m/absent", 404, "file_not_found")
     client.problem("GET", f"/v1/sandboxes/{box}/tree?path=m/closed", 403, "permission_denied")
+    for other in ("m/zero", "m/link", "m/fifo"):
+        client.problem("GET", f"/v1/sandboxes/{box}/tree?path={other}", 409, "not_directory")
     types = {item["path"]: item["type"] for item in listing(client, box, "m")}
     assert types["zero"] == "file" and types["dir"] == "directory" and types["dangling"] == "symlink" and types["fifo"] == "fifo"
 
