@@ -392,6 +392,18 @@ bool exec_problem(struct exec *exec, struct err *ret_err)
     return problem;
 }
 
+bool exec_error(struct exec *exec, struct err *ret_err)
+{
+    pthread_mutex_lock(&exec->lock);
+    bool error = exec->facts && exec->facts->error != ERR_NONE;
+    if (error) {
+        const char *message = exec->facts->message;
+        (void)err_set(ret_err, exec->facts->error, "%s", message ? message : "");
+    }
+    pthread_mutex_unlock(&exec->lock);
+    return error;
+}
+
 bool exec_stdin_done(struct exec *exec)
 {
     pthread_mutex_lock(&exec->lock);

@@ -58,6 +58,9 @@ bool exec_begun(struct exec *exec);
 struct event *exec_output_event(struct exec *exec);
 /* Workdir missing and the like, where the answer is a problem and not a result. False: none. */
 bool exec_problem(struct exec *exec, struct err *ret_err);
+/* What the result says went wrong (program missing, timed out). False: nothing, or no result yet.
+ */
+bool exec_error(struct exec *exec, struct err *ret_err);
 
 /* Whoever waits for the result says so; when the last waiter leaves, the disconnect grace runs. */
 void exec_join(struct exec *exec);

@@ -169,11 +169,14 @@ static enum verdict command_failed(struct request *request, struct preview_state
     (void)(append_tail(request, number, 1, PROBLEM_TAIL / 2, &text, &err) == 0 &&
            append_tail(request, number, 2, PROBLEM_TAIL / 2, &text, &err) == 0);
     take_back(request, state);
+    struct err why = {0}; /* such as that the program does not exist */
+    bool known = exec_error(state->exec, &why);
     (void)err_set(
         &err, ERR_SERVICE_FAILED,
-        "the command ended before anything listened on port %lld; see execution %lld. Its output "
-        "ends with: %s",
-        (long long)state->want.port, (long long)number, buf_text(&text));
+        "the command ended before anything listened on port %lld; see execution %lld%s%s. Its "
+        "output ends with: %s",
+        (long long)state->want.port, (long long)number, known ? ": " : "", known ? why.msg : "",
+        buf_text(&text));
     return reply_masked_problem(request, &err);
 }
 
