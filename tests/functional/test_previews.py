@@ -93,6 +93,15 @@ def test_private_is_never_silently_public(client, api, box):
     assert objects(api, box) == set()
 
 
+def test_another_domain(fresh):
+    server = fresh("--preview-domain", "preview.acme.test", "--preview-scheme", "https", "--preview-port", "8443").start()
+    client = server.client()
+    client.create("run-9")
+    made = preview(client, "run-9", wait=False, expect=(201, 202))
+    assert made["url"] == "https://run-9.preview.acme.test:8443/" and made["host"] == "run-9.preview.acme.test"
+    assert server.api.get("ingresses", "preview-run-9")["spec"]["rules"][0]["host"] == "run-9.preview.acme.test"
+
+
 def test_further_ports(client, api, box):
     preview(client, box, command=PORT_SERVER)
     second = preview(client, box, port=8001, command=["python3", "-m", "http.server", "8001"])
