@@ -281,7 +281,7 @@ def test_what_cannot_be_done_with_a_file_is_an_error(client, box):
     try:
         for method, path, status, code in (
                 ("GET", "nope.txt", 404, "file_not_found"), ("DELETE", "nope.txt", 404, "file_not_found"),
-                ("PUT", "/usr/x", 403, "read_only"), ("PUT", "/root/.git-credentials", 403, None),
+                ("PUT", "/usr/x", 403, "read_only"), ("PUT", "/var/.git-credentials", 403, "read_only"),
                 ("PUT", "/tmp/mine/f", 403, "permission_denied"), ("GET", "/tmp/mine/f", 403, "permission_denied"),
                 ("GET", "/workspace", 409, "is_directory"), ("PUT", "/workspace", 409, "is_directory")):
             problem = client.problem(method, client.file_url(box, path), status, code, data=b"x" if method == "PUT" else None)
