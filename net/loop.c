@@ -42,6 +42,7 @@ struct loop {
     lws_sorted_usec_list_t alarm;
     struct loop_item *items;
     struct ws_vhost *vhosts;
+    struct lws_vhost *socket_vhost; /* the context's */
     struct resolver *resolver;
     bool ending;
 };
@@ -61,6 +62,11 @@ struct lws_context *loop_lws(const struct loop *loop)
 struct ws_vhost **loop_vhosts(struct loop *loop)
 {
     return &loop->vhosts;
+}
+
+struct lws_vhost **loop_socket_vhost(struct loop *loop)
+{
+    return &loop->socket_vhost;
 }
 
 struct resolver *loop_resolver(struct loop *loop)

@@ -4,6 +4,7 @@
 
 /* What the files of this folder see of the loop beside net/loop.h. All on the loop thread. */
 struct lws_context;
+struct lws_vhost;
 struct resolver;
 struct ws_vhost;
 
@@ -18,6 +19,7 @@ struct loop_item {
 void loop_hold(struct loop *loop, struct loop_item *item);
 void loop_release(struct loop *loop, struct loop_item *item); /* no-op when not held */
 
-struct ws_vhost **loop_vhosts(struct loop *loop); /* the head of ws_vhost.c's list */
+struct ws_vhost **loop_vhosts(struct loop *loop);        /* the head of ws_vhost.c's list */
+struct lws_vhost **loop_socket_vhost(struct loop *loop); /* socket_stream.c's; NULL at first */
 struct resolver *loop_resolver(struct loop *loop);
 bool loop_is_ending(const struct loop *loop); /* loop_stop() was called: open nothing more */

@@ -1,5 +1,6 @@
 #include "server/drivers.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/caps.h"
@@ -80,11 +81,38 @@ static int kubernetes_settings(const struct options *options, const char *instan
     return parse_annotations(options->ingress_annotations, &config->ingress_annotations, err);
 }
 
+static void local_settings(const struct options *options, const char *instance,
+                           struct driver_settings *settings)
+{
+    if (!options->local_dir) {
+        settings->local_dir = xasprintf("%s.local", options->store);
+    }
+    settings->local = (struct local_config){
+        .dir = options->local_dir ? options->local_dir : settings->local_dir,
+        .instance = instance,
+        .bwrap = options->bwrap,
+        .agent = options->agent_program,
+        .uids = options->local_uids,
+    };
+}
+
+void driver_fill_defaults(struct options *options)
+{
+    bool local = strcmp(options->driver, "local") == 0;
+    if (!options->network) {
+        options->network = xstrdup(local ? "none" : "internet");
+    }
+    if (!options->image && local) {
+        options->image = xstrdup("host");
+    }
+}
+
 void driver_settings_done(struct driver_settings *settings)
 {
     text_map_done(&settings->k8s.node_selector);
     text_map_done(&settings->k8s.ingress_annotations);
     text_list_done(&settings->k8s.image_pull_secrets);
+    free(settings->local_dir);
 }
 
 int driver_open(const struct options *options, const char *instance, struct loop *loop,
@@ -96,6 +124,10 @@ int driver_open(const struct options *options, const char *instance, struct loop
         }
         return k8s_driver_new(&settings->k8s, loop, ret_driver, err);
     }
-    return err_set(err, ERR_CONFIG, "there is no driver '%s'; this server has: kubernetes",
+    if (strcmp(options->driver, "local") == 0) {
+        local_settings(options, instance, settings);
+        return local_driver_new(&settings->local, loop, ret_driver, err);
+    }
+    return err_set(err, ERR_CONFIG, "there is no driver '%s'; this server has: kubernetes, local",
                    options->driver);
 }

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "driver/driver.h"
 #include "k8s/k8s.h"
+#include "local/local.h"
 
 struct loop;
 struct options;
@@ -11,8 +12,12 @@ struct options;
 /* What a driver was opened with; it must outlive the driver. */
 struct driver_settings {
     struct k8s_config k8s;
+    struct local_config local;
+    char *local_dir;
 };
 
+/* Fills in the image and the network of a sandbox that names none, as far as they are not set. */
+void driver_fill_defaults(struct options *options);
 /* The driver that the options name. OPTIONS and INSTANCE must outlive it, too. */
 int driver_open(const struct options *options, const char *instance, struct loop *loop,
                 struct driver_settings *settings, struct driver *ret_driver,

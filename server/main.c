@@ -122,6 +122,7 @@ static struct sandboxes_config domain_config(const struct parts *parts)
 
 static int open_domain(struct parts *parts, struct err *err)
 {
+    driver_fill_defaults(&parts->options);
     const struct sandboxes_config config = domain_config(parts);
     parts->loop = loop_new(err);
     if (!parts->loop || driver_open(&parts->options, parts->instance, parts->loop, &parts->settings,

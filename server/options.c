@@ -273,9 +273,9 @@ static int check(const struct options *options, struct err *err)
         return err_set(err, ERR_CONFIG, "--preview-scheme must be http or https");
     }
     const void *needed[] = {
-        options->listen,  options->store,      options->driver,     options->workdir,
-        options->cpu,     options->memory,     options->storage,    options->preview_domain,
-        options->network, options->namespace_, options->pull_policy};
+        options->listen,     options->store,      options->driver,  options->workdir,
+        options->cpu,        options->memory,     options->storage, options->preview_domain,
+        options->namespace_, options->pull_policy};
     for (size_t i = 0; i < ARRAY_LEN(needed); i++) {
         if (!needed[i]) {
             return err_set(err, ERR_CONFIG, "a setting that is needed is empty");

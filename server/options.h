@@ -39,7 +39,7 @@ struct options {
     int64_t exec_timeout_ms, max_exec_timeout_ms;
     int64_t max_output;
     int64_t max_sandboxes, max_execs; /* living ones; running ones of one sandbox */
-    const char *network;
+    const char *network;              /* NULL: the driver's own default, as is `image` */
     /* previews */
     const char *preview_domain, *preview_scheme, *preview_tls_secret, *ingress_class;
     const char *ingress_from, *ingress_annotations;
@@ -48,6 +48,9 @@ struct options {
     const char *kubeconfig, *context, *namespace_;
     const char *runtime_class, *node_selector, *tolerations, *priority_class, *image_pull_secrets;
     const char *agent_image, *agent_delivery;
+    /* local */
+    const char *local_dir; /* NULL: <store>.local */
+    const char *local_uids, *bwrap, *agent_program;
 };
 
 enum options_result { OPTIONS_RUN, OPTIONS_SHOWN, OPTIONS_BAD };

@@ -10,7 +10,7 @@
 /* clang-format off */
 const struct option_entry option_table[] = {
     {"driver", OPTION_TEXT, AT(driver), "kubernetes", 0, 0, "NAME",
-     "substrate: kubernetes", "Server"},
+     "substrate: kubernetes or local", "Server"},
     {"listen", OPTION_TEXT, AT(listen), "127.0.0.1:8080", 0, 0, "ADDR:PORT",
      "address of the API; without keys only a loopback address", NULL},
     {"store", OPTION_TEXT, AT(store), "podsandboxd.db", 0, 0, "FILE",
@@ -38,7 +38,7 @@ const struct option_entry option_table[] = {
      "kept of one output stream of one command; the middle of more is dropped", NULL},
 
     {"image", OPTION_TEXT, AT(image), NULL, 0, 0, "IMAGE",
-     "image of a sandbox that names none", "Sandboxes"},
+     "image of a sandbox that names none (default with local: host)", "Sandboxes"},
     {"allow-images", OPTION_TEXT, AT(allow_images), NULL, 0, 0, "LIST",
      "patterns with * of images that may be asked for (default: any)", NULL},
     {"pull-policy", OPTION_TEXT, AT(pull_policy), "IfNotPresent", 0, 0, "POLICY",
@@ -80,7 +80,8 @@ const struct option_entry option_table[] = {
     {"max-sandboxes", OPTION_NUMBER, AT(max_sandboxes), "10000", 1, 10000000, "N", "living at once", NULL},
     {"max-execs", OPTION_NUMBER, AT(max_execs), "256", 1, 1000000, "N",
      "commands running at once in one sandbox", NULL},
-    {"network", OPTION_TEXT, AT(network), "internet", 0, 0, "NAME", "of a sandbox", NULL},
+    {"network", OPTION_TEXT, AT(network), NULL, 0, 0, "NAME",
+     "of a sandbox (default: internet with kubernetes, none with local)", NULL},
 
     {"preview-domain", OPTION_TEXT, AT(preview_domain), "127.0.0.1.nip.io", 0, 0, "DOMAIN",
      "hosts of previews are NAME.DOMAIN", "Previews"},
@@ -108,6 +109,14 @@ const struct option_entry option_table[] = {
     {"priority-class", OPTION_TEXT, AT(priority_class), NULL, 0, 0, "NAME", "of the pods", NULL},
     {"image-pull-secrets", OPTION_TEXT, AT(image_pull_secrets), NULL, 0, 0, "NAME,…",
      "Secrets of the namespace", NULL},
+
+    {"local-dir", OPTION_TEXT, AT(local_dir), NULL, 0, 0, "DIR",
+     "what is kept of sandboxes on this machine (default: STORE.local)", "Local"},
+    {"local-uids", OPTION_TEXT, AT(local_uids), "200000-265535", 0, 0, "FIRST-LAST",
+     "uids of sandboxes on this machine, one each, when the server is root", NULL},
+    {"bwrap", OPTION_TEXT, AT(bwrap), NULL, 0, 0, "FILE", "bubblewrap (default: from PATH)", NULL},
+    {"agent-program", OPTION_TEXT, AT(agent_program), NULL, 0, 0, "FILE",
+     "podsandbox-agent (default: beside this program, or in ../libexec)", NULL},
 };
 /* clang-format on */
 

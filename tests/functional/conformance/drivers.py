@@ -5,6 +5,7 @@ needs around it; `end()` ends all of that. PODSANDBOX_DRIVERS names those to be 
 """
 
 import os
+import shutil
 import sys
 from contextlib import contextmanager, nullcontext
 
@@ -12,6 +13,7 @@ import requests
 
 import server as under_test
 from fake_apiserver import ApiServer
+from local_server import LocalServer
 from server import ROOT, Server
 
 DOMAIN = "127.0.0.1.nip.io"
@@ -60,6 +62,25 @@ class OnFakeApi(Server):
         return int(status), body
 
 
+class Local:
+    """This machine itself."""
+
+    name = "local"
+    session = nullcontext
+
+    @staticmethod
+    def can_run():
+        return shutil.which("bwrap") is not None
+
+    @staticmethod
+    def server(directory, _, options=(), keys=None):
+        return LocalServer(None, directory, options, keys)
+
+    @staticmethod
+    def end(server):
+        end(server)
+
+
 class Cluster:
     """The Kubernetes driver on a real cluster: through tests/cluster/in-node, or with KUBECONFIG set."""
 
@@ -98,7 +119,7 @@ class Cluster:
             server.sweep()
 
 
-ALL = {driver.name: driver for driver in (Kubernetes, Cluster)}
+ALL = {driver.name: driver for driver in (Kubernetes, Local, Cluster)}
 
 
 def chosen():

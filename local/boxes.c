@@ -1,0 +1,58 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "local/driver_impl.h"
+
+struct box *boxes_find_locked(struct local *local, const char *id)
+{
+    struct box *box = local->boxes;
+
+    while (box && strcmp(box->record.id, id) != 0)
+        box = box->next;
+    return box;
+}
+
+void boxes_remove_locked(struct local *local, struct box *box)
+{
+    struct box **at = &local->boxes;
+
+    while (*at != box)
+        at = &(*at)->next;
+    *at = box->next;
+    free(box);
+}
+
+static void copy(char *ret_text, size_t size, const char *text)
+{
+    (void)snprintf(ret_text, size, "%s", text);
+}
+
+void box_describe_locked(const struct local *local, const struct box *box,
+                         struct box_info *ret_info)
+{
+    const struct box_record *record = &box->record;
+    bool ended = box->phase == PHASE_ENDED;
+
+    *ret_info = (struct box_info){
+        .created_ms = record->created_ms,
+        .state = ended                        ? BOX_FAILED
+                 : box->phase == PHASE_MAKING ? BOX_STARTING
+                                              : BOX_ATTACHABLE,
+        .ended_well = ended && box->ended_well,
+        .reason = ended ? box->reason : ERR_NONE,
+        .foreign = strcmp(record->instance, local->config->instance) != 0,
+    };
+    copy(ret_info->id, sizeof(ret_info->id), record->id);
+    copy(ret_info->uid, sizeof(ret_info->uid), ret_info->foreign ? "" : record->uid);
+    copy(ret_info->owner, sizeof(ret_info->owner), record->owner);
+    copy(ret_info->digest, sizeof(ret_info->digest), record->digest);
+    copy(ret_info->box_uid, sizeof(ret_info->box_uid), record->uid);
+    copy(ret_info->name, sizeof(ret_info->name), record->id);
+    copy(ret_info->image, sizeof(ret_info->image), record->image);
+    copy(ret_info->workdir, sizeof(ret_info->workdir), record->workdir);
+    copy(ret_info->cpu_limit, sizeof(ret_info->cpu_limit), record->cpu_limit);
+    copy(ret_info->memory_limit, sizeof(ret_info->memory_limit), record->memory_limit);
+    if (ended)
+        copy(ret_info->message, sizeof(ret_info->message), box->message);
+}

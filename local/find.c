@@ -1,0 +1,74 @@
+/* What earlier servers have left. The record of a box is written before each step of its making, so
+ * it says how far that came. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "local/driver_impl.h"
+
+#define END_MS 5000
+
+/* bubblewrap was let go, but nobody has learned what it started. Stopped, it starts nothing more;
+ * its child is the agent, or will be. */
+static void end_half_made(const struct box_record *record)
+{
+    cleanup_fd int bwrap = process_open(&record->bwrap), agent = -1;
+    struct process_id child;
+
+    if (bwrap < 0)
+        return;
+    process_signal(bwrap, SIGSTOP);
+    if (process_child(record->bwrap.pid, &child))
+        agent = process_open(&child);
+    process_signal(agent, SIGKILL);
+    process_signal(bwrap, SIGKILL);
+    (void)process_wait(agent, END_MS);
+    (void)process_wait(bwrap, END_MS);
+}
+
+static void add(struct local *local, const struct box_record *record, bool same_boot)
+{
+    struct box *box = xcalloc(1, sizeof(*box));
+
+    box->record = *record;
+    box->bwrap = same_boot ? process_open(&record->bwrap) : -1;
+    box->agent = same_boot ? process_open(&record->agent) : -1;
+    box->phase = PHASE_LIVE;
+    if (box->agent < 0)
+        process_signal(box->bwrap, SIGKILL); /* the watch sees it end */
+    if (box->agent < 0 && box->bwrap < 0) {
+        box->phase = PHASE_ENDED;
+        ends_explain(local, box);
+    } else {
+        uids_mark(&local->uids, record->host_uid);
+    }
+    box->next = local->boxes;
+    local->boxes = box;
+}
+
+static void load(struct local *local, const char *id)
+{
+    struct box_record record;
+    cleanup_fd int dir = place_open_box(&local->place, id);
+    bool known = dir >= 0 && record_read(dir, &record, NULL) == 0 && strcmp(record.id, id) == 0;
+    bool same_boot = known && strcmp(record.boot, local->boot) == 0;
+
+    if (known && record.agent.pid > 0) {
+        add(local, &record, same_boot);
+        return;
+    }
+    if (same_boot)
+        end_half_made(&record);
+    place_remove_box(&local->place, id);
+}
+
+void boxes_load(struct local *local)
+{
+    struct text_list ids = {0};
+
+    place_list(&local->place, &ids);
+    for (size_t i = 0; i < ids.count; i++)
+        load(local, ids.items[i]);
+    text_list_done(&ids);
+}

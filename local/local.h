@@ -1,0 +1,24 @@
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "driver/driver.h"
+
+struct loop;
+
+/* Sandboxes on this machine: podsandbox-agent as PID 1 of namespaces that bubblewrap makes. */
+
+/* What the operator sets. The driver keeps the pointers, so all must outlive it. NULL: not set. */
+struct local_config {
+    const char *dir;      /* state: one server's own; made 0700; required */
+    const char *instance; /* names what is ours; required */
+    const char *bwrap;    /* the program; default: found in PATH */
+    const char *agent;    /* podsandbox-agent; default: near our own program */
+    const char *uids;     /* "FIRST-LAST": host uids for sandboxes when we are root */
+};
+
+int local_driver_new(const struct local_config *config, struct loop *loop,
+                     struct driver *ret_driver, struct err *err) must_check;

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "base/text.h"
+#include "driver/box.h"
+
+/* What a box is made of, as arguments of bubblewrap: pure, nothing is opened or made here. */
+
+#define BOX_HOME "/home/sandbox"
+#define BOX_AGENT "/opt/podsandbox/podsandbox-agent"
+
+/* The descriptors that bubblewrap gets, by number. */
+enum box_fd {
+    BOX_FD_LISTEN = 3, /* handed on to the agent */
+    BOX_FD_STATUS,     /* where bubblewrap writes how the box ended */
+    BOX_FD_INFO,       /* a pipe, for the agent's pid */
+    BOX_FD_KNOWN,      /* the filters */
+    BOX_FD_REFUSED,
+    BOX_FD_PASSWD, /* files of /etc */
+    BOX_FD_GROUP,
+    BOX_FD_HOSTS,
+    BOX_FD_RESOLV,
+    BOX_FD_END,
+};
+
+struct plan {
+    const struct box_spec *spec;
+    const char *bwrap; /* path of the program */
+    const char *agent; /* on this machine */
+};
+
+/* Appends the whole command, its name first. */
+void plan_command(const struct plan *plan, struct text_list *ret_arguments);
+
+/* The contents of what BOX_FD_PASSWD to BOX_FD_RESOLV are to hold; malloc'd. */
+char *plan_file(const struct box_spec *spec, enum box_fd which);

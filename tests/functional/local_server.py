@@ -1,0 +1,56 @@
+"""podsandboxd with the local driver: its sandboxes are processes of this machine."""
+
+import json
+import os
+from pathlib import Path
+
+from server import Server, wait_until
+
+
+class LocalServer(Server):
+    image = "host"
+
+    def __init__(self, api, directory, options=(), keys=None, env=None):
+        super().__init__(api, directory, options, keys, env)
+        self.state = self.dir / "state"
+
+    def write_kubeconfig(self, user=None, server=None):
+        """There is no cluster."""
+
+    def driver_options(self):
+        return ["--driver", "local", "--local-dir", self.dir / "state"]
+
+    def forget(self):
+        """The store is lost; what is known of the boxes is not."""
+        aside = self.dir.with_name(f"{self.dir.name}-kept")
+        self.state.rename(aside)
+        super().forget()
+        aside.rename(self.state)
+
+    # --- the boxes --------------------------------------------------------------------------------
+    def boxes(self):
+        """The names of what is on record."""
+        directory = self.state / "boxes"
+        return sorted(os.listdir(directory)) if directory.exists() else []
+
+    def record(self, id):
+        return json.loads((self.state / "boxes" / id / "record").read_text())
+
+    def agent_pid(self, id):
+        return self.record(id)["agent"]["pid"]
+
+    @staticmethod
+    def processes(uids):
+        """(pid, command line) of every process of this machine that belongs to a box of these uids."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                command = (path / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if set(uids) & set(command):
+                found.append((int(path.name), " ".join(command)))
+        return found
+
+    def wait_empty(self):
+        wait_until(lambda: not self.boxes(), what=lambda: f"no box being left, and not {self.boxes()},")
