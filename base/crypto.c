@@ -160,6 +160,24 @@ void crypto_digest(const void *data, size_t len, uint8_t ret_hash[CRYPTO_HASH_LE
     crypto_generichash(ret_hash, CRYPTO_HASH_LEN, data, len, NULL, 0);
 }
 
+_Static_assert(sizeof(struct crypto_sha256) >= sizeof(crypto_hash_sha256_state), "room for it");
+_Static_assert(CRYPTO_HASH_LEN == crypto_hash_sha256_BYTES, "length of the hash");
+
+void crypto_sha256_start(struct crypto_sha256 *sha)
+{
+    crypto_hash_sha256_init((crypto_hash_sha256_state *)(void *)sha);
+}
+
+void crypto_sha256_add(struct crypto_sha256 *sha, const void *data, size_t len)
+{
+    crypto_hash_sha256_update((crypto_hash_sha256_state *)(void *)sha, data, len);
+}
+
+void crypto_sha256_end(struct crypto_sha256 *sha, uint8_t ret_hash[CRYPTO_HASH_LEN])
+{
+    crypto_hash_sha256_final((crypto_hash_sha256_state *)(void *)sha, ret_hash);
+}
+
 /* A sealed blob: a version byte, the nonce, the cipher text with its tag. */
 #define SEAL_VERSION 1
 #define NONCE_LEN ((size_t)crypto_aead_xchacha20poly1305_ietf_NPUBBYTES)

@@ -28,6 +28,15 @@ void crypto_keyed_hash(const struct crypto_key *key, const char *purpose, const 
                        size_t count, uint8_t ret_hash[CRYPTO_HASH_LEN]);
 /* Plain BLAKE2b-256 (`crypto_hash` is a name of libsodium's). */
 void crypto_digest(const void *data, size_t len, uint8_t ret_hash[CRYPTO_HASH_LEN]);
+
+/* SHA-256 of bytes as they come. */
+struct crypto_sha256 {
+    uint64_t opaque[16];
+};
+void crypto_sha256_start(struct crypto_sha256 *sha);
+void crypto_sha256_add(struct crypto_sha256 *sha, const void *data, size_t len);
+void crypto_sha256_end(struct crypto_sha256 *sha, uint8_t ret_hash[CRYPTO_HASH_LEN]);
+
 int crypto_compare(const void *a, const void *b, size_t len); /* constant time; 0 = equal */
 
 /* XChaCha20-Poly1305 with a random nonce, bound to PURPOSE and BOUND (not secret, must be given

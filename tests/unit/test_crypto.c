@@ -54,6 +54,27 @@ static void write_file(const char *path, const char *text)
     ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
 }
 
+START_TEST(test_sha256_is_the_same_in_pieces)
+{
+    /* FIPS 180-2, B.2 */
+    const char *text = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+    const char *want = "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1";
+    for (size_t piece = 1; piece <= strlen(text); piece++) {
+        struct crypto_sha256 sha;
+        uint8_t hash[CRYPTO_HASH_LEN];
+        cleanup_buf struct buf hex = BUF_INIT(128);
+        crypto_sha256_start(&sha);
+        for (size_t at = 0; at < strlen(text); at += piece) {
+            size_t left = strlen(text) - at;
+            crypto_sha256_add(&sha, text + at, left < piece ? left : piece);
+        }
+        crypto_sha256_end(&sha, hash);
+        ck_assert(hex_encode(&hex, hash, sizeof(hash)));
+        ck_assert_str_eq(buf_text(&hex), want);
+    }
+}
+END_TEST
+
 START_TEST(test_key_is_made_once)
 {
     cleanup_free char *path = in_folder("key");
@@ -295,6 +316,7 @@ int main(void)
     TCase *tcase = tcase_create("crypto");
     suite_add_tcase(suite, tcase);
     tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, test_sha256_is_the_same_in_pieces);
     tcase_add_test(tcase, test_key_is_made_once);
     tcase_add_test(tcase, test_key_file_contents);
     tcase_add_test(tcase, test_key_file_errors);
