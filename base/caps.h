@@ -38,3 +38,9 @@
 #define CAP_EXEC_PENDING                                                                           \
     (256 * MIB)              /* argv, env and stdin of all execs, not yet taken by an agent */
 #define CAP_SMALL (64 * KIB) /* a header block, a URL, an error body */
+#define CAP_IMAGE_BYTES (16384 * MIB) /* an unpacked image */
+#define CAP_IMAGE_ENTRIES 1000000     /* files, folders and links of one */
+#define CAP_IMAGE_DEPTH 128 /* folders in a path of one; as many descriptors to remove it */
+#define CAP_IMAGE_LAYERS 512
+#define CAP_IMAGE_HEADER (4 * MIB) /* of an archive, between two entries */
+#define CAP_IMAGE_JSON (4 * MIB)   /* an index, manifest or configuration */

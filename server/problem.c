@@ -85,7 +85,7 @@ static const struct problem problems[ERR_COUNT] = {
 
     ROW(READY_TIMEOUT, 504, PROVISION, MAYBE, WARN, "The sandbox was not ready in time", "Allow a longer ready_timeout, or look at the detail for what it waited for."),
     ROW(IMAGE_PULL_FAILED, 502, PROVISION, NO, WARN, "The image cannot be pulled", "Check the image's name and tag, and image_pull_secrets."),
-    ROW(INVALID_IMAGE, 422, PROVISION, NO, NOTE, "The image's name is not valid", "Correct the image reference."),
+    ROW(INVALID_IMAGE, 422, PROVISION, NO, NOTE, "The image or its name is not valid", "The detail says what is wrong; correct the reference or the image."),
     ROW(QUOTA_EXCEEDED, 429, PROVISION, LATER, WARN, "The quota is used up", "Delete sandboxes, ask for less, or raise the quota."),
     ROW(UNSCHEDULABLE, 503, PROVISION, LATER, WARN, "No node can take the sandbox", "Ask for fewer resources, or try again when there is room."),
     ROW(RUNTIME_CLASS_MISSING, 422, PROVISION, NO, WARN, "The runtime class does not exist", "Use a RuntimeClass that the cluster has, or leave it out."),

@@ -1,0 +1,7 @@
+foreach(test image image_cache image_unpack)
+    podsandbox_unit_test(${test} USES podsandbox_local podsandbox_base)
+    target_sources(test_${test} PRIVATE temp_dir.c image_builder.c)
+endforeach()
+foreach(test image image_cache)
+    target_sources(test_${test} PRIVATE image_fixture.c)
+endforeach()
