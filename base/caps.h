@@ -42,5 +42,13 @@
 #define CAP_IMAGE_ENTRIES 1000000     /* files, folders and links of one */
 #define CAP_IMAGE_DEPTH 128 /* folders in a path of one; as many descriptors to remove it */
 #define CAP_IMAGE_LAYERS 512
-#define CAP_IMAGE_HEADER (4 * MIB) /* of an archive, between two entries */
-#define CAP_IMAGE_JSON (4 * MIB)   /* an index, manifest or configuration */
+#define CAP_IMAGE_HEADER (4 * MIB)        /* of an archive, between two entries */
+#define CAP_IMAGE_JSON (4 * MIB)          /* an index, manifest or configuration */
+#define CAP_FAKE_CALLS 200000             /* that the fake driver remembers, counted */
+#define CAP_FAKE_CALL_BYTES (64 * MIB)    /* the same, their size */
+#define CAP_FAKE_CALL (4 * MIB)           /* one of them, as JSON */
+#define CAP_FAKE_CALL_CONTENT (256 * KIB) /* of a file or an input in it */
+#define CAP_FAKE_IDS 100000               /* ids in its queue */
+#define CAP_FAKE_RULES 10000              /* rules, and answers of one */
+#define CAP_FAKE_REGEX 1024               /* one pattern */
+#define CAP_FAKE_FILES (256 * MIB)        /* the files of all its sandboxes */

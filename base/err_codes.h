@@ -28,6 +28,7 @@ X(FORBIDDEN, "forbidden")
 X(BUSY, "busy")
 X(STOPPING, "stopping")
 X(NOT_READY, "not_ready")
+X(FAKE_ONLY, "fake_only")
 /* files */
 X(FILE_NOT_FOUND, "file_not_found")
 X(IS_DIRECTORY, "is_directory")

@@ -31,6 +31,7 @@ struct box_spec {
     const char *runtime_class; /* NULL: the operator's default, or none */
     const char *network;       /* "internet" or "none" */
     int64_t max_lifetime_ms;   /* from creation: the substrate's own last resort */
+    size_t secrets;            /* how many values are masked; not which */
 };
 
 enum box_state {

@@ -51,6 +51,7 @@ void sandbox_box_spec(const struct sandbox *sandbox, struct box_spec *ret_spec)
         .runtime_class = spec->runtime_class,
         .network = spec->network,
         .max_lifetime_ms = sandbox->all->config.policy.max_lifetime_ms,
+        .secrets = spec->secrets.count,
     };
 }
 

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "sandbox/previews.h"
 #include "sandbox/sandboxes.h"
+#include "server/fake_notes.h"
 #include "server/route.h"
 #include "server/routes.h"
 #include "server/subject.h"
@@ -234,6 +235,7 @@ static enum verdict publish(struct request *request)
     struct preview_state *state = request_state(request);
     struct sandbox *sandbox = request_sandbox(request);
     struct err err = {0};
+    note_preview(request, &state->want);
     if (preview_begin(sandbox, &state->want, state->host, state->first, &state->exec, &err) < 0) {
         return reply_masked_problem(request, &err);
     }

@@ -8,6 +8,7 @@
 #include "base/crypto.h"
 #include "sandbox/sandboxes.h"
 #include "server/api_list.h"
+#include "server/fake_notes.h"
 #include "server/route.h"
 #include "server/routes.h"
 #include "server/subject.h"
@@ -147,6 +148,15 @@ static enum verdict begin_create(struct request *request, struct sandbox_spec *s
     return create_wait(request);
 }
 
+static void use_prepared_id(struct request *request, struct sandbox_spec *spec)
+{
+    char *id = take_prepared_id(request);
+    if (id) {
+        free(spec->id);
+        spec->id = id;
+    }
+}
+
 static enum verdict post_sandbox(struct request *request)
 {
     struct err err = {0};
@@ -162,7 +172,13 @@ static enum verdict post_sandbox(struct request *request)
         sandbox_spec_parse(body, &config->policy, &spec, &err) < 0) {
         return reply_problem(request, &err);
     }
-    return dry ? dry_run(request, &spec) : begin_create(request, &spec, &claim);
+    if (dry) {
+        return dry_run(request, &spec);
+    }
+    if (!json_text(json_get(body, "id"))) {
+        use_prepared_id(request, &spec);
+    }
+    return begin_create(request, &spec, &claim);
 }
 
 /* --- list, show ------------------------------------------------------------------------------ */
@@ -345,6 +361,7 @@ static enum verdict post_secrets(struct request *request)
         return reply_problem(request, &err);
     }
     const struct sandbox_update change = {.ttl_ms = -1, .secrets = &body.values};
+    note_secrets(request, body.values.count);
     return begin_update(request, &change);
 }
 

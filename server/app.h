@@ -7,11 +7,13 @@ struct options;
 struct sandboxes;
 struct callers;
 struct http;
+struct fake;
 
 struct app {
     const struct options *options;
     struct sandboxes *sandboxes;
     struct callers *callers;
     struct http *http;
+    struct fake *fake;  /* NULL: the driver is another one */
     int64_t started_ms; /* clock_now_ms */
 };

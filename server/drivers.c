@@ -128,6 +128,10 @@ int driver_open(const struct options *options, const char *instance, struct loop
         local_settings(options, instance, settings);
         return local_driver_new(&settings->local, loop, ret_driver, err);
     }
-    return err_set(err, ERR_CONFIG, "there is no driver '%s'; this server has: kubernetes, local",
+    if (strcmp(options->driver, "fake") == 0) {
+        return fake_driver_new(loop, ret_driver, err);
+    }
+    return err_set(err, ERR_CONFIG,
+                   "there is no driver '%s'; this server has: kubernetes, local, fake",
                    options->driver);
 }

@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "driver/driver.h"
+#include "fake/fake.h"
 #include "k8s/k8s.h"
 #include "local/local.h"
 

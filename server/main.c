@@ -130,6 +130,7 @@ static int open_domain(struct parts *parts, struct err *err)
         return -1;
     }
     parts->has_driver = true;
+    parts->app.fake = fake_of(&parts->driver);
     const struct sandboxes_parts below = {
         .key = &parts->key, .driver = &parts->driver, .store = parts->store, .loop = parts->loop};
     if (sandboxes_new(&config, &below, &parts->app.sandboxes, err) < 0) {

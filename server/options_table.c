@@ -10,7 +10,7 @@
 /* clang-format off */
 const struct option_entry option_table[] = {
     {"driver", OPTION_TEXT, AT(driver), "kubernetes", 0, 0, "NAME",
-     "substrate: kubernetes or local", "Server"},
+     "substrate: kubernetes, local, or fake (for testing code that uses the API)", "Server"},
     {"listen", OPTION_TEXT, AT(listen), "127.0.0.1:8080", 0, 0, "ADDR:PORT",
      "address of the API; without keys only a loopback address", NULL},
     {"store", OPTION_TEXT, AT(store), "podsandboxd.db", 0, 0, "FILE",

@@ -58,6 +58,7 @@ static const struct problem problems[ERR_COUNT] = {
     ROW(BUSY, 503, LOAD, AGAIN, NOTE, "Too busy", "Try again after the seconds of Retry-After."),
     ROW(STOPPING, 503, LOAD, AGAIN, NOTE, "The server is stopping", "Try again; another or the next server answers."),
     ROW(NOT_READY, 409, REQUEST, AGAIN, QUIET, "Not ready yet", "Wait until the sandbox is running, then try again."),
+    ROW(FAKE_ONLY, 404, REQUEST, NO, QUIET, "Only the fake driver has this", "To test code that uses the API, start a server with --driver fake."),
 
     ROW(FILE_NOT_FOUND, 404, REQUEST, NO, QUIET, "No such file", "Check the path; relative ones start at the workdir."),
     ROW(IS_DIRECTORY, 409, REQUEST, NO, QUIET, "It is a directory", "Use tree or archive for directories."),

@@ -13,6 +13,7 @@ import requests
 
 import server as under_test
 from fake_apiserver import ApiServer
+from fake_driver import FakeServer
 from local_server import LocalServer
 from server import ROOT, Server
 
@@ -119,7 +120,24 @@ class Cluster:
             server.sweep()
 
 
-ALL = {driver.name: driver for driver in (Kubernetes, Local, Cluster)}
+class Fake:
+    """No substrate at all."""
+
+    name = "fake"
+    session = nullcontext
+
+    @staticmethod
+    def can_run():
+        return True
+
+    @staticmethod
+    def server(directory, _, options=(), keys=None):
+        return FakeServer(directory, options, keys)
+
+    end = staticmethod(end)
+
+
+ALL = {driver.name: driver for driver in (Kubernetes, Local, Fake, Cluster)}
 
 
 def chosen():
