@@ -14,6 +14,9 @@
 struct conn;
 struct exec;
 struct task;
+struct dial;
+
+#define DIAL_BUCKETS 64 /* a power of two */
 
 struct options {
     int listen_fd;             /* -1: the abstract socket, with the peer check */
@@ -61,6 +64,9 @@ struct agent {
     struct task *tasks;
     size_t task_count, task_queued; /* how many; bytes that wait for workers */
     struct helper helper;
+    struct dial *dials[DIAL_BUCKETS]; /* by channel */
+    size_t dial_count;
+    uint64_t dial_windows; /* granted beyond their first windows */
 
     struct cgroup cgroup;
     struct rlimit files_limit; /* as it was given, for children */

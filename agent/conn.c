@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/dial.h"
 #include "agent/exec.h"
 #include "agent/task.h"
 
@@ -251,9 +252,12 @@ static bool on_message(struct conn *conn, const struct frame *frame)
         control_message(conn, frame->type, &message);
     else if (good && frame->type == FRAME_OPEN && message_u64(&message, TAG_OP, 0) == OP_EXEC)
         exec_open(conn, frame->channel, &message);
+    else if (good && frame->type == FRAME_OPEN && message_u64(&message, TAG_OP, 0) == OP_DIAL)
+        dial_open(conn, frame->channel, &message);
     else if (good && frame->type == FRAME_OPEN)
         task_open(conn, frame->channel, &message);
-    else if (good && !exec_message(conn, frame->channel, frame->type, &message))
+    else if (good && !exec_message(conn, frame->channel, frame->type, &message) &&
+             !dial_message(conn, frame->channel, frame->type))
         task_cancel(conn, frame->channel, frame->type);
     explicit_bzero(message.data, message.len);
     message_free(&message);
@@ -276,7 +280,8 @@ static bool on_frame(struct conn *conn, const struct frame *frame)
         return true;
     if (frame->type == FRAME_DATA || frame->type == FRAME_END || frame->type == FRAME_CREDIT) {
         bool broken = false;
-        if (!exec_frame(conn, frame, &broken) && !task_frame(conn, frame, &broken))
+        if (!exec_frame(conn, frame, &broken) && !dial_frame(conn, frame, &broken) &&
+            !task_frame(conn, frame, &broken))
             return true; /* a channel that has ended meanwhile */
         return !broken;
     }
@@ -369,6 +374,7 @@ void conn_lose(struct conn *conn)
     if (!conn->greeted)
         return;
     exec_stream_lost(conn);
+    dial_stream_lost(conn);
     task_stream_lost(conn);
     if (agent->conn == conn)
         timer_set(&agent->loop, &agent->without_server,

@@ -40,4 +40,9 @@ enum proto_op {
     OP_PORT_CLOSE = 12, /* PORT: ends the forwarding → RESULT */
     OP_USAGE = 13, /* RESULT: MEMORY, CPU_US, PIDS, OOM_KILLS of the sandbox's cgroup, DISK of the
                       workdir */
+    /* PORT, TIMEOUT_MS → STARTED when connected to it (127.0.0.1, ::1, then the other addresses);
+     * stream 0 to the program, stream 1 from it, END of either is a half close. RESULT after both.
+     * ERROR not_ready (nobody listens), timeout, service_failed (broken meanwhile). Bytes may be
+     * sent before STARTED. */
+    OP_DIAL = 14,
 };
