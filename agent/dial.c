@@ -310,7 +310,7 @@ static void try_on(struct dial *dial, int errnum)
         return;
     }
     errnum = errnum == 0 || errnum == EINPROGRESS ? ECONNREFUSED : errnum;
-    fail(dial, errnum == EMFILE ? "busy" : "not_ready", "nothing answers in the sandbox", errnum);
+    fail(dial, errnum == EMFILE ? "busy" : "port_closed", "nothing answers in the sandbox", errnum);
 }
 
 static void check_connected(struct dial *dial)

@@ -42,7 +42,7 @@ enum proto_op {
                       workdir */
     /* PORT, TIMEOUT_MS → STARTED when connected to it (127.0.0.1, ::1, then the other addresses);
      * stream 0 to the program, stream 1 from it, END of either is a half close. RESULT after both.
-     * ERROR not_ready (nobody listens), timeout, service_failed (broken meanwhile). Bytes may be
+     * ERROR port_closed (nobody listens), timeout, service_failed (broken meanwhile). Bytes may be
      * sent before STARTED. */
     OP_DIAL = 14,
 };

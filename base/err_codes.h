@@ -29,6 +29,9 @@ X(BUSY, "busy")
 X(STOPPING, "stopping")
 X(NOT_READY, "not_ready")
 X(FAKE_ONLY, "fake_only")
+/* previews */
+X(PORT_CLOSED, "port_closed")
+X(BAD_ANSWER, "bad_answer")
 /* files */
 X(FILE_NOT_FOUND, "file_not_found")
 X(IS_DIRECTORY, "is_directory")

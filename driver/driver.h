@@ -65,6 +65,8 @@ struct driver_ops {
     int (*list)(void *self, bool foreign, struct box_info **ret_infos, size_t *ret_count,
                 struct err *err);
 
+    /* This and unpublish are NULL where the substrate has no way of its own: the server's proxy
+     * serves previews then. */
     int (*publish)(void *self, const struct preview_spec *spec, struct preview_names *ret_names,
                    struct err *err);
     int (*unpublish)(void *self, const char *id, int64_t port, bool first, struct err *err);

@@ -227,27 +227,8 @@ static int local_list(void *self, bool foreign, struct box_info **ret_infos, siz
     return 0;
 }
 
-/* --- previews and streams -----------------------------------------------------------------------
+/* --- streams ------------------------------------------------------------------------------------
  */
-
-static int local_publish(void *self, const struct preview_spec *spec,
-                         struct preview_names *ret_names, struct err *err)
-{
-    (void)self;
-    (void)spec;
-    (void)ret_names;
-    return err_set(err, ERR_NOT_SUPPORTED, "the local driver publishes nothing by itself");
-}
-
-static int local_unpublish(void *self, const char *id, int64_t port, bool first, struct err *err)
-{
-    (void)self;
-    (void)id;
-    (void)port;
-    (void)first;
-    (void)err;
-    return 0;
-}
 
 static int local_side_objects(void *self, struct side_object **ret_objects, size_t *ret_count,
                               struct err *err)
@@ -297,7 +278,8 @@ static void local_capabilities(void *self, struct json *object)
 
 static const struct driver_ops local_ops = {
     .name = "local",
-    .promises = {.programs = true, .posix_files = true, .images = true, .adoption = true},
+    .promises =
+        {.programs = true, .posix_files = true, .images = true, .adoption = true, .previews = true},
     .start = local_start,
     .stop = local_stop,
     .free = local_free,
@@ -306,8 +288,6 @@ static const struct driver_ops local_ops = {
     .destroy = local_destroy,
     .inspect = local_inspect,
     .list = local_list,
-    .publish = local_publish,
-    .unpublish = local_unpublish,
     .side_objects = local_side_objects,
     .remove_side_object = local_remove_side_object,
     .open = local_open,

@@ -283,6 +283,10 @@ static void on_end(struct channel *channel, int stream, uint64_t total)
     if (stream == 1) {
         call->ended = true;
         call->total = total;
+        /* A half close, the RESULT may come much later; of anything else it says whether it is
+         * whole. */
+        if (call->op == OP_DIAL && call->download && total == call->received)
+            pipe_finish(call->download, NULL);
     }
 }
 

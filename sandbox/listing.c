@@ -177,15 +177,15 @@ int sandboxes_capabilities(struct sandboxes *all, struct json **ret_json, struct
     struct json *features = json_set_object(json, "features");
     static const char *const have[] = {"exec",     "stdin",   "files",  "tree",
                                        "previews", "secrets", "events", "idempotency"};
-    static const char *const lack[] = {"tty",      "detach",           "stream",
-                                       "attach",   "archive",          "watch",
-                                       "sessions", "private_previews", "network_policy"};
+    static const char *const lack[] = {"tty",     "detach", "stream",   "attach",
+                                       "archive", "watch",  "sessions", "network_policy"};
     for (size_t i = 0; i < ARRAY_LEN(have); i++) {
         json_set_bool(features, have[i], true);
     }
     for (size_t i = 0; i < ARRAY_LEN(lack); i++) {
         json_set_bool(features, lack[i], false);
     }
+    json_set_bool(features, "private_previews", all->config.proxied);
     set_promises(json_set_object(json, "promises"), &all->driver->ops->promises);
     all->driver->ops->capabilities(all->driver->self, json);
     *ret_json = json;

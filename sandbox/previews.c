@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "sandbox/lifecycle.h"
+#include "sandbox/preview_access.h"
 
 #define HOST_MAX 253
 #define LABEL_MAX 63
@@ -177,11 +178,27 @@ static int start_command(struct sandbox *sandbox, struct preview_request *reques
     return exec_start(sandbox, &spec, ret_exec, err);
 }
 
+/* Served by this server, whose hosts need nothing in the substrate. */
+static bool is_proxied(const struct preview_row *row)
+{
+    struct preview_facts facts;
+    preview_facts_read(row->spec, &facts);
+    return facts.proxied;
+}
+
+static bool is_published(const struct sandbox *sandbox, const struct preview_row *row)
+{
+    return sandbox->all->driver->ops->unpublish && !is_proxied(row);
+}
+
 static int publish_box(struct sandbox *sandbox, const struct preview_row *row,
                        struct preview_names *ret_names, struct err *err)
 {
     const struct driver *driver = sandbox->all->driver;
     char box_uid[UID_LEN];
+    if (is_proxied(row)) {
+        return 0;
+    }
     pthread_mutex_lock(&sandbox->all->lock);
     memcpy(box_uid, sandbox->box.box_uid, sizeof(box_uid));
     pthread_mutex_unlock(&sandbox->all->lock);
@@ -203,6 +220,7 @@ static void take_down(struct sandbox *sandbox, const struct preview_row *row)
     const struct driver *driver = sandbox->all->driver;
     struct err err = {0};
     bool failed =
+        is_published(sandbox, row) &&
         driver->ops->unpublish(driver->self, sandbox->id, row->port, row->first, &err) < 0;
     failed = store_delete_preview(sandbox->all->store, sandbox->uid, row->port, &err) < 0 || failed;
     if (failed) {
@@ -219,8 +237,8 @@ static int publish_row(struct sandbox *sandbox, struct preview_row *row,
     if (store_put_preview(store, row, err) < 0 || publish_box(sandbox, row, names, err) < 0) {
         return -1;
     }
-    row->service = names->service;
-    row->ingress = names->ingress;
+    row->service = is_proxied(row) ? NULL : names->service;
+    row->ingress = is_proxied(row) ? NULL : names->ingress;
     return store_put_preview(store, row, err);
 }
 
@@ -232,18 +250,36 @@ static void tell_published(struct sandbox *sandbox, const struct preview_row *ro
     sandbox_event(sandbox, "preview", detail);
 }
 
+/* A preview that is replaced keeps its links. */
+static char *spec_for(struct sandbox *sandbox, const struct preview_request *request)
+{
+    cleanup(rows_done) struct rows rows = {0};
+    struct preview_facts facts = {.proxied = false};
+    if (load(sandbox, &rows, NULL) == 0) {
+        const struct preview_row *before = row_of(&rows, request->port);
+        preview_facts_read(before ? before->spec : NULL, &facts);
+    }
+    if (!facts.is_private) {
+        facts.generation = clock_wall_ms();
+    }
+    facts.proxied = sandbox->all->config.proxied;
+    facts.is_private = request->is_private;
+    return preview_facts_write(&facts);
+}
+
 /* The record comes first, so that a crash leaves nothing that the sweep does not know. */
 int preview_begin(struct sandbox *sandbox, struct preview_request *request, const char *host,
                   bool first, struct exec **ret_exec, struct err *err)
 {
     struct exec *exec = NULL;
     struct preview_names names = {0};
+    cleanup_free char *spec = spec_for(sandbox, request);
     struct preview_row row = {
         .uid = sandbox->uid,
         .port = request->port,
         .first = first,
         .host = (char *)(uintptr_t)host,
-        .spec = (char *)(uintptr_t) "{}",
+        .spec = spec,
         .created = clock_wall_ms(),
     };
     if (sandbox_check_running(sandbox, err) < 0 ||
@@ -291,7 +327,8 @@ int preview_remove(struct sandbox *sandbox, int64_t port, struct err *err)
     if (!row) {
         return no_preview(sandbox, port, err);
     }
-    if (driver->ops->unpublish(driver->self, sandbox->id, port, row->first, err) < 0) {
+    if (is_published(sandbox, row) &&
+        driver->ops->unpublish(driver->self, sandbox->id, port, row->first, err) < 0) {
         return -1;
     }
     close_port(sandbox, port);
@@ -304,7 +341,7 @@ int preview_probe(struct sandbox *sandbox, int64_t port, int64_t timeout_ms, str
     struct call *call = call_new(OP_PORT_WAIT);
     call_put_u64(call, TAG_PORT, (uint64_t)port);
     call_put_u64(call, TAG_TIMEOUT_MS, (uint64_t)timeout_ms);
-    call_put_u64(call, TAG_FORWARD, 1);
+    call_put_u64(call, TAG_FORWARD, !sandbox->all->config.proxied);
     if (call_start(sandbox, call, err) < 0) {
         call_unref(call);
         return -1;
@@ -374,13 +411,18 @@ static struct json *row_json(struct sandbox *sandbox, const struct preview_row *
 {
     struct json *json = json_new_object(), *code = NULL;
     cleanup_free char *url = url_of(sandbox->all, row->host);
+    struct preview_facts facts;
+    preview_facts_read(row->spec, &facts);
     bool ended = command_ended(sandbox, row->exec, &code);
     json_set_text(json, "url", url);
     json_set_text(json, "host", row->host);
     json_set_int(json, "port", row->port);
     json_set_text(json, "service", row->service);
     json_set_text(json, "ingress", row->ingress);
-    json_set_text(json, "state", ended ? "exited" : ready && row->service ? "ready" : "starting");
+    json_set_text(json, "state",
+                  ended                                      ? "exited"
+                  : ready && (row->service || facts.proxied) ? "ready"
+                                                             : "starting");
     if (row->exec) {
         json_set_int(json, "exec", row->exec);
     } else {
@@ -391,7 +433,7 @@ static struct json *row_json(struct sandbox *sandbox, const struct preview_row *
     } else {
         json_set_null(json, "exit_code");
     }
-    json_set_text(json, "visibility", "public");
+    json_set_text(json, "visibility", facts.is_private ? "private" : "public");
     json_set_time(json, "created", row->created);
     return json;
 }
@@ -467,6 +509,9 @@ int previews_restore(struct sandbox *sandbox, const struct side_object *objects,
 /* By its name; a row whose publishing was cut off by a crash has none yet, and owns its port. */
 static bool owns(const struct preview_row *row, const struct side_object *object)
 {
+    if (is_proxied(row)) {
+        return false;
+    }
     if (!row->service) {
         return row->port == object->port || !object->port;
     }

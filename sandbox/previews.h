@@ -21,6 +21,7 @@ struct preview_request {
     struct text_list command; /* empty: something serves the port already, or will */
     struct text_map env;
     int64_t port;
+    bool is_private; /* only where this server serves it */
     char *subdomain; /* NULL: the sandbox's id, or <port>-<id> for further ports */
 };
 void preview_request_done(struct preview_request *request);

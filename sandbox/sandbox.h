@@ -36,6 +36,7 @@ struct sandboxes {
     struct sweeper *sweeper;
     atomic_size_t pending_bytes; /* exec.c: argv, environments, input that no agent has taken yet */
     struct link_shared link_shared; /* loop thread only */
+    struct tunnels *tunnels;        /* tunnel.c: kept for another request */
 };
 
 struct sandbox {
@@ -95,8 +96,7 @@ struct sandbox {
 
 /* By id, referenced, or NULL. Takes the lock. */
 struct sandbox *sandboxes_lookup(struct sandboxes *all, const char *id);
-/* For exec.c, call.c and previews.c: runs FN(sandbox, ARG) on the loop thread; the sandbox is kept.
- * FN looks at sandbox->link, which may be NULL or down. */
+/* Runs FN(sandbox, ARG) on the loop thread; looks at sandbox->link, which may be NULL or down. */
 void sandbox_on_loop(struct sandbox *sandbox, void (*fn)(struct sandbox *sandbox, void *arg),
                      void *arg);
 /* ERR_NOT_READY or ERR_GONE unless it is running. Takes the lock. */

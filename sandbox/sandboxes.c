@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "sandbox/lifecycle.h"
 #include "sandbox/record.h"
+#include "sandbox/tunnel.h"
 
 /* Few, since what they do is bounded by one SQLite writer, or by the substrate's own limits. */
 #define WORK_THREADS 4
@@ -36,9 +37,17 @@ int sandboxes_new(const struct sandboxes_config *config, const struct sandboxes_
     event_init(&all->idle);
     pthread_mutex_init(&all->intents, NULL);
     pthread_mutex_init(&all->lock, NULL);
+    tunnels_init(all);
     sweeper_new(all);
     *ret_all = all;
     return 0;
+}
+
+void sandboxes_listens(struct sandboxes *all, int port)
+{
+    if (all->config.preview_port == 0) {
+        all->config.preview_port = all->config.proxied ? port : 80;
+    }
 }
 
 const struct sandboxes_config *sandboxes_config(const struct sandboxes *all)
@@ -318,6 +327,7 @@ void sandboxes_stop(struct sandboxes *all)
     pthread_mutex_unlock(&all->lock);
     sweeper_stop(all);
     all->driver->ops->stop(all->driver->self);
+    tunnels_done(all);
     leave_everyone(all);
     quiesce(all);
     leave_everyone(all); /* executions that were just being found */

@@ -25,7 +25,8 @@ struct sandboxes_config {
     int64_t max_sandboxes, max_execs;
     int64_t tombstone_ms, reap_every_ms;
     const char *preview_domain, *preview_scheme;
-    int64_t preview_port; /* in URLs; the scheme's default is left out */
+    int64_t preview_port; /* in URLs; the scheme's default is left out; 0: sandboxes_listens */
+    bool proxied;         /* previews are served by this server, not by the substrate */
 };
 
 struct owner_view { /* who asks */
@@ -48,6 +49,8 @@ int sandboxes_start(struct sandboxes *all, struct err *err) must_check;
 /* Sandboxes live on, their streams are closed. No handler may be running; the driver is stopped,
  * but it, the loop and the store are the caller's to free, after this. */
 void sandboxes_stop(struct sandboxes *all);
+/* Before the first request: the server's own port, for the URLs of previews. */
+void sandboxes_listens(struct sandboxes *all, int port);
 const struct sandboxes_config *sandboxes_config(const struct sandboxes *all);
 struct store *sandboxes_store(const struct sandboxes *all);
 /* False with WHY when the substrate does not answer, or the first list is not in yet. */

@@ -9,6 +9,7 @@
 #include "sandbox/exec.h"
 #include "sandbox/lifecycle.h"
 #include "sandbox/previews.h"
+#include "sandbox/tunnel.h"
 
 #define PURGE_BATCH 200
 #define FAILED_MAX 1000 /* records in memory; the oldest become tombstones */
@@ -281,6 +282,7 @@ static void turn(struct timer *timer)
 {
     struct sweeper *sweeper = container_of(timer, struct sweeper, timer);
     sweeper_wake(sweeper->all);
+    tunnels_sweep(sweeper->all);
     timer_start(sweeper->all->loop, timer, sweeper->all->config.reap_every_ms);
 }
 

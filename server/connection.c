@@ -58,7 +58,8 @@ static bool suspend_for_reply(struct request *request, bool *ret_replied)
     return suspends;
 }
 
-void connection_suspend_for(struct request *request, struct event *event, uint64_t seen)
+void connection_suspend_for(struct request *request, struct event *event, uint64_t seen,
+                            int64_t deadline_ms)
 {
     pthread_mutex_lock(&request->lock);
     bool suspends = !atomic_load(&request->http->dead);
@@ -68,7 +69,8 @@ void connection_suspend_for(struct request *request, struct event *event, uint64
     }
     pthread_mutex_unlock(&request->lock);
     connection_watch(request);
-    if (suspends && !suspended_park(request->http->suspended, &request->flow, event, seen, 0))
+    if (suspends &&
+        !suspended_park(request->http->suspended, &request->flow, event, seen, deadline_ms))
         connection_resume(request);
 }
 
@@ -239,9 +241,9 @@ enum MHD_Result connection_handle(/* NOLINT(readability-function-size) */
     (void)url; /* decoded by rules that are not ours: raw_uri is used */
     if (!request->begun)
         return begin(request, connection, method, version);
-    (void)suspended_settle(request->http->suspended, &request->flow);
+    bool late = suspended_settle(request->http->suspended, &request->flow);
     if (*size)
-        return body_take(request, data, size);
+        return late ? MHD_NO : body_take(request, data, size);
     return end(request, connection);
 }
 
@@ -272,7 +274,7 @@ void connection_completed(void *cls, struct MHD_Connection *connection, void **c
     *context = NULL;
     peer_set(http, connection, NULL);
     (void)suspended_settle(http->suspended, &request->flow);
-    if (request->queued && request->reply.pipe)
+    if (request->queued && (request->reply.pipe || request->reply.upstream))
         connection_patience(request, 0);
     pthread_mutex_lock(&request->lock);
     suspended_unwatch(http->suspended, &request->watch);

@@ -10,9 +10,10 @@ enum MHD_Result connection_handle(void *cls, struct MHD_Connection *connection, 
 void connection_completed(void *cls, struct MHD_Connection *connection, void **context,
                           enum MHD_RequestTerminationCode code);
 
-/* Suspends until EVENT moves on from SEEN, or the client goes; libmicrohttpd's thread, in a
- * callback. */
-void connection_suspend_for(struct request *request, struct event *event, uint64_t seen);
+/* Suspends until EVENT moves on from SEEN, or the client goes, or DEADLINE_MS (clock_now_ms; 0:
+ * none) passes; libmicrohttpd's thread, in a callback. */
+void connection_suspend_for(struct request *request, struct event *event, uint64_t seen,
+                            int64_t deadline_ms);
 /* Resumes if suspended; any thread. */
 void connection_resume(struct request *request);
 /* How long what was sent may stay without the client's acknowledgement (0: the kernel's default).

@@ -33,18 +33,22 @@ enum body_plan {
 };
 
 struct http;
+struct proxied;
+struct upstream;
 
 struct reply {
     int status;
-    struct text_field headers[16];
-    size_t header_count;
+    struct text_field *headers;
+    size_t header_count, header_cap;
     char *type;
     char *body; /* malloc'd */
     size_t len;
-    struct pipe *pipe; /* instead of the body */
+    struct pipe *pipe;         /* instead of the body */
+    struct upstream *upstream; /* or its */
     int64_t pipe_length;
     uint64_t pipe_sent;
-    bool close; /* the connection ends with it */
+    bool close;    /* the connection ends with it */
+    bool verbatim; /* the headers are a program's: none of ours */
 };
 
 struct request {
@@ -63,7 +67,8 @@ struct request {
     size_t header_count;
     struct uri_query query;
     struct route_match match;
-    int64_t body_length; /* -1: chunked */
+    int64_t body_length;     /* -1: chunked */
+    struct proxied *proxied; /* NULL unless it is for a preview */
     int64_t started_us;
 
     /* libmicrohttpd's thread */

@@ -6,6 +6,7 @@
 
 #include "server/http_impl.h"
 #include "server/origin.h"
+#include "server/proxy.h"
 
 /* What every request passes before its handler: framing, target, Host and Origin, route, key,
  * query. */
@@ -113,6 +114,8 @@ static int check_query(struct request *request, struct err *err)
 int gate_admit(struct request *request, struct MHD_Connection *connection, const char *method,
                const char *version, bool *ret_close, struct err *err)
 {
+    char name[PREVIEW_HOST_LEN];
+
     *ret_close = true;
     request->body_length = 0;
     if (take_headers(request, connection, err))
@@ -126,6 +129,8 @@ int gate_admit(struct request *request, struct MHD_Connection *connection, const
         check_target(request, version, err))
         return -1;
     *ret_close = false;
+    if (proxy_wants(request, name))
+        return proxy_admit(request, connection, name, err);
     if (origin_check(request_header(request, "Host"), request_header(request, "Origin"),
                      request->http->local_only, err) ||
         route_find(request->http->routes, method, request->path, &request->match, err) ||

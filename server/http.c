@@ -17,6 +17,7 @@
 #include "server/connection.h"
 #include "server/http_impl.h"
 #include "server/listen.h"
+#include "server/relay.h"
 
 /* Start and stop of the HTTP side, and its connections. */
 
@@ -151,8 +152,9 @@ static int start_daemon(struct http *http, const struct http_config *config, int
 {
     /* Suspending needs the inter-thread channel that the flag brings; epoll scales to the limit. */
     http->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-        connection_handle, http, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE |
+            MHD_USE_ERROR_LOG,
+        0, NULL, NULL, connection_handle, http, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
         MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)config->connections,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)CONNECTION_IDLE_S, MHD_OPTION_STRICT_FOR_CLIENT, 1,
@@ -177,6 +179,8 @@ static struct http *http_new(const struct http_config *config, struct app *app)
     http->callers = app->callers;
     http->local_only = config->local_only;
     http->routes = config->routes;
+    http->preview_domain = config->preview_domain;
+    http->preview_scheme = config->preview_scheme;
     (void)pthread_mutex_init(&http->peers_lock, NULL);
     (void)pthread_condattr_init(&clock);
     (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
@@ -193,6 +197,7 @@ static void http_free(struct http *http)
     if (http->pool)
         pool_stop(http->pool);
     suspended_stop(http->suspended);
+    relay_stop(http->relay);
     while (http->peers)
         peer_remove(http, http->peers);
     (void)pthread_mutex_destroy(&http->peers_lock);
@@ -207,7 +212,7 @@ int http_start(const struct http_config *config, struct app *app, struct http **
     cleanup_fd int fd = -1;
 
     if (listen_open(config->listen, config->local_only, &fd, &http->port, err) ||
-        suspended_start(&http->suspended, err)) {
+        suspended_start(&http->suspended, err) || relay_start(&http->relay, err)) {
         http_free(http);
         return -1;
     }
@@ -216,6 +221,8 @@ int http_start(const struct http_config *config, struct app *app, struct http **
         http_free(http);
         return err_set(err, ERR_INTERNAL, "the worker threads do not start");
     }
+    if (config->bound)
+        config->bound(app, http->port);
     app->http = http;     /* the first request may come before this returns */
     http->listen_fd = fd; /* libmicrohttpd's; to be looked at only */
     if (start_daemon(http, config, TAKE_FD(fd), err)) {
@@ -352,6 +359,7 @@ void http_stop(struct http *http, int64_t at_most_ms)
         (void)close(fd);
     }
     end_idle_peers(http);
+    relay_end_all(http->relay);
     bool left = wait_for_peers(http, at_most_ms);
     atomic_store(&http->aborting, true);
     suspended_break_all(http->suspended);

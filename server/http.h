@@ -19,6 +19,10 @@ struct http_config {
     size_t connections;                      /* open at once */
     bool local_only;                         /* no keys: loopback Host and Origin only */
     const struct route_table *const *routes; /* ended by NULL */
+    /* Hosts below it are previews that the server itself serves; NULL: none are. */
+    const char *preview_domain;
+    const char *preview_scheme;               /* as the visitor's browser sees it */
+    void (*bound)(struct app *app, int port); /* before the first request; NULL: not told */
 };
 
 /* Sets app->http, too. */

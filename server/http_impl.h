@@ -29,6 +29,8 @@ struct http {
     struct callers *callers;
     const struct route_table *const *routes;
     bool local_only;
+    const char *preview_domain, *preview_scheme;
+    struct relay *relay;
     int port;
     int listen_fd;
     atomic_bool stopping; /* replies close their connections, /readyz fails */

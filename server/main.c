@@ -18,6 +18,7 @@
 #include "server/drivers.h"
 #include "server/http.h"
 #include "server/options.h"
+#include "server/preview_mode.h"
 #include "server/routes.h"
 #include "store/store.h"
 
@@ -31,6 +32,7 @@ struct parts {
     struct driver_settings settings;
     struct driver driver;
     bool has_driver;
+    struct preview_mode previews;
     struct app app;
 };
 
@@ -114,16 +116,16 @@ static struct sandboxes_config domain_config(const struct parts *parts)
         .max_execs = o->max_execs,
         .tombstone_ms = o->tombstone_ms,
         .reap_every_ms = o->reap_every_ms,
-        .preview_domain = o->preview_domain,
+        .preview_domain = parts->previews.domain,
         .preview_scheme = o->preview_scheme,
         .preview_port = o->preview_port,
+        .proxied = parts->previews.proxied,
     };
 }
 
 static int open_domain(struct parts *parts, struct err *err)
 {
     driver_fill_defaults(&parts->options);
-    const struct sandboxes_config config = domain_config(parts);
     parts->loop = loop_new(err);
     if (!parts->loop || driver_open(&parts->options, parts->instance, parts->loop, &parts->settings,
                                     &parts->driver, err) < 0) {
@@ -131,12 +133,21 @@ static int open_domain(struct parts *parts, struct err *err)
     }
     parts->has_driver = true;
     parts->app.fake = fake_of(&parts->driver);
+    if (preview_mode_choose(&parts->options, &parts->driver, &parts->previews, err) < 0) {
+        return -1;
+    }
+    const struct sandboxes_config config = domain_config(parts);
     const struct sandboxes_parts below = {
         .key = &parts->key, .driver = &parts->driver, .store = parts->store, .loop = parts->loop};
     if (sandboxes_new(&config, &below, &parts->app.sandboxes, err) < 0) {
         return -1;
     }
     return sandboxes_start(parts->app.sandboxes, err);
+}
+
+static void tell_port(struct app *app, int port)
+{
+    sandboxes_listens(app->sandboxes, port);
 }
 
 static int open_http(struct parts *parts, struct err *err)
@@ -152,6 +163,9 @@ static int open_http(struct parts *parts, struct err *err)
         .connections = (size_t)options->connections,
         .local_only = !callers_keyed(parts->app.callers),
         .routes = route_tables,
+        .preview_domain = parts->previews.proxied ? parts->previews.domain : NULL,
+        .preview_scheme = options->preview_scheme,
+        .bound = tell_port,
     };
     parts->app.options = options;
     parts->app.started_ms = clock_now_ms();

@@ -272,10 +272,10 @@ static int check(const struct options *options, struct err *err)
                                      strcmp(options->preview_scheme, "https") != 0)) {
         return err_set(err, ERR_CONFIG, "--preview-scheme must be http or https");
     }
-    const void *needed[] = {
-        options->listen,     options->store,      options->driver,  options->workdir,
-        options->cpu,        options->memory,     options->storage, options->preview_domain,
-        options->namespace_, options->pull_policy};
+    const void *needed[] = {options->listen,     options->store,        options->driver,
+                            options->workdir,    options->cpu,          options->memory,
+                            options->storage,    options->preview_mode, options->namespace_,
+                            options->pull_policy};
     for (size_t i = 0; i < ARRAY_LEN(needed); i++) {
         if (!needed[i]) {
             return err_set(err, ERR_CONFIG, "a setting that is needed is empty");

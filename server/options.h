@@ -41,6 +41,7 @@ struct options {
     int64_t max_sandboxes, max_execs; /* living ones; running ones of one sandbox */
     const char *network;              /* NULL: the driver's own default, as is `image` */
     /* previews */
+    const char *preview_mode;
     const char *preview_domain, *preview_scheme, *preview_tls_secret, *ingress_class;
     const char *ingress_from, *ingress_annotations;
     int64_t preview_port;

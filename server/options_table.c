@@ -83,10 +83,15 @@ const struct option_entry option_table[] = {
     {"network", OPTION_TEXT, AT(network), NULL, 0, 0, "NAME",
      "of a sandbox (default: internet with kubernetes, none with local)", NULL},
 
-    {"preview-domain", OPTION_TEXT, AT(preview_domain), "127.0.0.1.nip.io", 0, 0, "DOMAIN",
-     "hosts of previews are NAME.DOMAIN", "Previews"},
+    {"preview-mode", OPTION_TEXT, AT(preview_mode), "auto", 0, 0, "MODE",
+     "who serves them: substrate (Service and Ingress), proxy (this server, at hosts below DOMAIN), or "
+     "auto: the substrate where it can", "Previews"},
+    {"preview-domain", OPTION_TEXT, AT(preview_domain), NULL, 0, 0, "DOMAIN",
+     "hosts of previews are NAME.DOMAIN (default: 127.0.0.1.nip.io; where the substrate has no way of "
+     "its own, localhost)", NULL},
     {"preview-scheme", OPTION_TEXT, AT(preview_scheme), "http", 0, 0, "SCHEME", "in URLs: http or https", NULL},
-    {"preview-port", OPTION_NUMBER, AT(preview_port), "80", 1, 65535, "PORT", "in URLs", NULL},
+    {"preview-port", OPTION_NUMBER, AT(preview_port), "0", 0, 65535, "PORT",
+     "in URLs (default, 0: 80, or through the proxy that of --listen)", NULL},
     {"preview-tls-secret", OPTION_TEXT, AT(preview_tls_secret), NULL, 0, 0, "NAME",
      "Secret with the certificate of *.DOMAIN", NULL},
     {"ingress-class", OPTION_TEXT, AT(ingress_class), "nginx", 0, 0, "NAME", "of the Ingresses", NULL},

@@ -9,6 +9,8 @@
 #include "server/connection.h"
 #include "server/http_impl.h"
 #include "server/problem.h"
+#include "server/relay.h"
+#include "server/upstream.h"
 
 #define READ_BLOCK (64 * KIB)
 /* Keepalive is silent while sent bytes are unacknowledged: this finds the client that was unplugged
@@ -25,6 +27,8 @@ static void drop_pipe(struct reply *reply)
         pipe_abandon(reply->pipe, &client_left);
     pipe_unref(reply->pipe);
     reply->pipe = NULL;
+    upstream_done(reply->upstream, false);
+    reply->upstream = NULL;
 }
 
 void reply_done(struct reply *reply)
@@ -33,6 +37,7 @@ void reply_done(struct reply *reply)
         free(reply->headers[i].name);
         free(reply->headers[i].value);
     }
+    free(reply->headers);
     free(reply->type);
     free(reply->body);
     drop_pipe(reply);
@@ -62,8 +67,10 @@ void reply_header(struct request *request, const char *name, const char *value)
 {
     struct reply *reply = &request->reply;
 
-    if (reply->header_count == ARRAY_LEN(reply->headers))
-        return;
+    if (reply->header_count == reply->header_cap) {
+        reply->header_cap = reply->header_cap ? reply->header_cap * 2 : 16;
+        reply->headers = xrealloc(reply->headers, reply->header_cap * sizeof(*reply->headers));
+    }
     reply->headers[reply->header_count++] =
         (struct text_field){.name = xstrdup(name), .value = xstrdup(value)};
 }
@@ -150,6 +157,39 @@ enum verdict reply_pipe(struct request *request, int status, const char *type, s
     return DONE;
 }
 
+enum verdict reply_upstream(struct request *request, struct upstream *upstream)
+{
+    const struct upstream_head *head = upstream_head(upstream);
+    struct reply *reply = &request->reply;
+
+    reply_set(request, head->status, NULL);
+    reply->upstream = upstream;
+    reply->verbatim = true;
+    reply->pipe_length = head->length;
+    for (size_t i = 0; i < head->count; i++)
+        reply_header(request, head->fields[i].name, head->fields[i].value);
+    return DONE;
+}
+
+/* --- the body's source --------------------------------------------------------------------------
+ */
+
+static size_t source_read(struct reply *reply, char *data, size_t max)
+{
+    return reply->upstream ? upstream_read(reply->upstream, data, max)
+                           : pipe_read(reply->pipe, data, max);
+}
+
+static enum pipe_state source_state(const struct reply *reply)
+{
+    return reply->upstream ? upstream_state(reply->upstream) : pipe_state(reply->pipe, NULL);
+}
+
+static struct event *source_readable(const struct reply *reply)
+{
+    return reply->upstream ? upstream_readable(reply->upstream) : pipe_readable(reply->pipe);
+}
+
 /* --- handing over to libmicrohttpd --------------------------------------------------------------
  */
 
@@ -177,30 +217,58 @@ static ssize_t read_pipe(void *cls, uint64_t position, char *buf, size_t max)
 {
     struct request *request = cls;
     struct reply *reply = &request->reply;
-    struct event *readable = pipe_readable(reply->pipe);
+    struct event *readable = source_readable(reply);
 
     (void)position;
     (void)suspended_settle(request->http->suspended, &request->flow);
     uint64_t seen = event_count(readable);
-    size_t len = pipe_read(reply->pipe, buf, max);
+    size_t len = source_read(reply, buf, max);
     if (len) {
         reply->pipe_sent += len;
         return (ssize_t)len;
     }
-    enum pipe_state state = pipe_state(reply->pipe, NULL);
+    enum pipe_state state = source_state(reply);
     if (state != PIPE_OPEN)
         return is_whole(reply, state) ? MHD_CONTENT_READER_END_OF_STREAM : cut_off(request, buf);
     if (atomic_load(&request->gone) || atomic_load(&request->http->aborting))
         return cut_off(request, buf);
-    connection_suspend_for(request, readable, seen);
+    connection_suspend_for(request, readable, seen, 0);
     return 0;
+}
+
+/* Also of an answer to HEAD, whose body is described but not read. */
+static bool has_body(const struct request *request)
+{
+    const struct reply *reply = &request->reply;
+
+    return reply->status >= 200 && reply->status != 204 && reply->status != 304 &&
+           (reply->pipe_length >= 0 || upstream_head(reply->upstream)->kind != BODY_EMPTY);
+}
+
+/* libmicrohttpd's thread: the answer 101 is sent, the socket is ours. The signature is
+ * libmicrohttpd's. */
+static void upgraded(/* NOLINT(readability-function-size) */
+                     void *cls, struct MHD_Connection *connection, void *context, const char *extra,
+                     size_t extra_len, MHD_socket fd, struct MHD_UpgradeResponseHandle *urh)
+{
+    struct request *request = cls;
+    struct relay_ends ends = {
+        .fd = fd, .urh = urh, .to_program = extra, .to_program_len = extra_len};
+
+    (void)connection;
+    (void)context;
+    ends.tunnel =
+        upstream_take(TAKE_PTR(request->reply.upstream), &ends.to_client, &ends.to_client_len);
+    relay_begin(request->http->relay, &ends);
 }
 
 static struct MHD_Response *make_response(struct request *request)
 {
     struct reply *reply = &request->reply;
 
-    if (reply->pipe) {
+    if (reply->upstream && reply->status == 101)
+        return MHD_create_response_for_upgrade(upgraded, request);
+    if (reply->pipe || (reply->upstream && has_body(request))) {
         uint64_t length = reply->pipe_length < 0 ? MHD_SIZE_UNKNOWN : (uint64_t)reply->pipe_length;
 
         return MHD_create_response_from_callback(length, READ_BLOCK, read_pipe, request, NULL);
@@ -212,6 +280,18 @@ static struct MHD_Response *make_response(struct request *request)
     return response;
 }
 
+static void add_own_headers(struct request *request, struct MHD_Response *response)
+{
+    const struct reply *reply = &request->reply;
+
+    if (reply->type)
+        (void)MHD_add_response_header(response, "Content-Type", reply->type);
+    (void)MHD_add_response_header(response, "X-Request-ID", request->id);
+    (void)MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    if (!reply_has_header(reply, "Cache-Control"))
+        (void)MHD_add_response_header(response, "Cache-Control", "no-store");
+}
+
 static void add_headers(struct request *request, struct MHD_Response *response)
 {
     const struct reply *reply = &request->reply;
@@ -219,13 +299,9 @@ static void add_headers(struct request *request, struct MHD_Response *response)
     /* A value that libmicrohttpd refuses (a line end in it) is left out. */
     for (size_t i = 0; i < reply->header_count; i++)
         (void)MHD_add_response_header(response, reply->headers[i].name, reply->headers[i].value);
-    if (reply->type)
-        (void)MHD_add_response_header(response, "Content-Type", reply->type);
-    (void)MHD_add_response_header(response, "X-Request-ID", request->id);
-    (void)MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
-    if (!reply_has_header(reply, "Cache-Control"))
-        (void)MHD_add_response_header(response, "Cache-Control", "no-store");
-    if (reply->close || atomic_load(&request->http->stopping))
+    if (!reply->verbatim)
+        add_own_headers(request, response);
+    if (reply->status != 101 && (reply->close || atomic_load(&request->http->stopping)))
         (void)MHD_add_response_header(response, "Connection", "close");
 }
 
@@ -237,7 +313,7 @@ enum MHD_Result reply_queue(struct request *request, struct MHD_Connection *conn
         return MHD_NO;
     add_headers(request, response);
     request->queued = true;
-    if (request->reply.pipe)
+    if (request->reply.pipe || request->reply.upstream)
         connection_patience(request, PATIENCE_MS);
     enum MHD_Result result =
         MHD_queue_response(connection, (unsigned)request->reply.status, response);
@@ -247,6 +323,9 @@ enum MHD_Result reply_queue(struct request *request, struct MHD_Connection *conn
 
 void reply_abandon(struct request *request, bool whole)
 {
-    if (request->reply.pipe)
-        pipe_abandon(request->reply.pipe, whole ? NULL : &client_left);
+    struct reply *reply = &request->reply;
+
+    if (reply->pipe)
+        pipe_abandon(reply->pipe, whole ? NULL : &client_left);
+    upstream_done(TAKE_PTR(reply->upstream), whole);
 }

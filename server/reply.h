@@ -7,3 +7,5 @@ enum MHD_Result reply_queue(struct request *request, struct MHD_Connection *conn
 /* The connection is through with it: WHOLE, or cut. */
 void reply_abandon(struct request *request, bool whole);
 void reply_done(struct reply *reply);
+/* What the program behind a preview answered, its body still to be read. Takes UPSTREAM. */
+enum verdict reply_upstream(struct request *request, struct upstream *upstream);

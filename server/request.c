@@ -9,6 +9,7 @@
 #include "sandbox/sandboxes.h"
 #include "server/exchange.h"
 #include "server/http_impl.h"
+#include "server/proxy.h"
 #include "server/reply.h"
 
 struct request *request_new(struct http *http, const char *raw_uri)
@@ -37,6 +38,7 @@ static void request_free(struct request *request)
     json_free(request->json);
     buf_wipe(&request->body); /* it may hold secrets */
     pipe_unref(request->body_pipe);
+    proxied_free(request->proxied);
     uri_query_done(&request->query);
     route_match_done(&request->match);
     for (size_t i = 0; i < request->header_count; i++) {

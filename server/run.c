@@ -37,8 +37,9 @@ static void finish(struct request *request)
     pthread_mutex_lock(&request->lock);
     request->replied = true;
     pthread_mutex_unlock(&request->lock);
-    /* A body that nobody reads any more must not keep the connection suspended. */
-    if (request->body_pipe)
+    /* A body that nobody reads any more must not keep the connection suspended; a program may read
+     * on after its answer has begun. */
+    if (request->body_pipe && !request->reply.upstream)
         pipe_abandon(request->body_pipe, NULL);
     connection_resume(request);
     request_unref(request);

@@ -4,15 +4,20 @@
 
 #define COLUMNS "uid,port,first,host,service,ingress,exec,spec,created"
 
+void preview_row_done(struct preview_row *row)
+{
+    free(row->uid);
+    free(row->host);
+    free(row->service);
+    free(row->ingress);
+    free(row->spec);
+    *row = (struct preview_row){.uid = NULL};
+}
+
 void preview_rows_free(struct preview_row *rows, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        free(rows[i].uid);
-        free(rows[i].host);
-        free(rows[i].service);
-        free(rows[i].ingress);
-        free(rows[i].spec);
-    }
+    for (size_t i = 0; i < count; i++)
+        preview_row_done(&rows[i]);
     free(rows);
 }
 
@@ -115,4 +120,26 @@ int store_list_previews(struct store *store, const char *uid, struct preview_row
         return -1;
     query_bind_text(&query, uid);
     return query_rows(&query, &type, ret_rows, ret_count, err);
+}
+
+int store_find_preview(struct store *store, const char *host, struct preview_row *ret_row,
+                       char **ret_id, struct err *err)
+{
+    static const char sql[] =
+        "SELECT p.uid,p.port,p.first,p.host,p.service,p.ingress,p.exec,p.spec,p.created,s.id"
+        " FROM previews p JOIN sandboxes s ON s.uid=p.uid WHERE p.host=?"
+        " ORDER BY s.state='gone', p.created DESC LIMIT 1";
+    LOCK_STORE(store);
+    cleanup_query struct query query = QUERY_INIT;
+    if (query_open(store, sql, &query, err) < 0)
+        return -1;
+    query_bind_text(&query, host);
+    int rc = query_next(&query, err);
+    if (rc < 0)
+        return -1;
+    if (rc == 0)
+        return err_set(err, ERR_NOT_FOUND, "there is no preview at %s", host);
+    read_row(&query, ret_row);
+    *ret_id = query_text(&query);
+    return 0;
 }

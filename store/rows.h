@@ -58,6 +58,7 @@ struct preview_row {
     char *spec;   /* JSON as shown */
     int64_t created;
 };
+void preview_row_done(struct preview_row *row);
 void preview_rows_free(struct preview_row *rows, size_t count);
 
 struct event_row {

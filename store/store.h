@@ -68,6 +68,10 @@ int store_put_preview(struct store *store, const struct preview_row *row,
 /* Port 0: all of the sandbox. None there is no error. (durable) */
 int store_delete_preview(struct store *store, const char *uid, int64_t port,
                          struct err *err) must_check;
+/* The newest preview at HOST, a living sandbox's first; RET_ID: of its sandbox, malloc'd.
+ * ERR_NOT_FOUND. */
+int store_find_preview(struct store *store, const char *host, struct preview_row *ret_row,
+                       char **ret_id, struct err *err) must_check;
 /* The first one first, then by port. */
 int store_list_previews(struct store *store, const char *uid, struct preview_row **ret_rows,
                         size_t *ret_count, struct err *err) must_check;

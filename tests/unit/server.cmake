@@ -3,6 +3,6 @@ foreach(module http http_streams http_stop route framing problem callers)
 endforeach()
 # Over raw sockets, with routes of their own.
 foreach(module http http_streams http_stop)
-    target_sources(test_${module} PRIVATE http_support.c http_routes.c)
+    target_sources(test_${module} PRIVATE http_support.c http_routes.c http_no_previews.c)
 endforeach()
 podsandbox_unit_test(options USES podsandbox_server)

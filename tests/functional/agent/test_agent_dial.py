@@ -123,7 +123,7 @@ def test_nobody_listens(client, agent, port):
     for _ in range(50):  # the kernel must not give it itself as the other end
         dial = Dial(client, port)
         dial.until(lambda: dial.result is not None)
-        assert dial.result["error"] == "not_ready" and str(port) in dial.result["message"] and not dial.started
+        assert dial.result["error"] == "port_closed" and str(port) in dial.result["message"] and not dial.started
 
 
 @pytest.mark.parametrize("fields", [{"port": 0}, {"port": 65536}, {}, {"port": 80, "timeout_ms": 1 << 40}])

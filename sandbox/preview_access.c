@@ -1,0 +1,111 @@
+#include "sandbox/preview_access.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/caps.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "sandbox/sandbox.h"
+
+void preview_target_done(struct preview_target *target)
+{
+    sandbox_unref(target->sandbox);
+    *target = (struct preview_target){.sandbox = NULL};
+}
+
+static bool is_text(const struct json *json, const char *name, const char *text)
+{
+    const char *value = json_get_text(json, name);
+    return value && strcmp(value, text) == 0;
+}
+
+void preview_facts_read(const char *spec, struct preview_facts *ret_facts)
+{
+    cleanup_json struct json *json = NULL;
+    struct err err;
+    *ret_facts = (struct preview_facts){.proxied = false};
+    if (!spec || json_parse(spec, strlen(spec), JSON_LENIENT, &json, &err) < 0) {
+        return;
+    }
+    ret_facts->proxied = is_text(json, "via", "proxy");
+    ret_facts->is_private = is_text(json, "visibility", "private");
+    ret_facts->generation = json_get_int(json, "generation", 0);
+}
+
+char *preview_facts_write(const struct preview_facts *facts)
+{
+    cleanup_json struct json *json = json_new_object();
+    cleanup_buf struct buf text = BUF_INIT(CAP_SMALL);
+    size_t len;
+    if (facts->proxied) {
+        json_set_text(json, "via", "proxy");
+    }
+    if (facts->is_private) {
+        json_set_text(json, "visibility", "private");
+        json_set_int(json, "generation", facts->generation);
+    }
+    (void)json_print(json, &text); /* it has the room */
+    return buf_take(&text, &len);
+}
+
+int preview_find(struct sandboxes *all, const char *host, struct preview_target *ret_target,
+                 struct err *err)
+{
+    const struct owner_view everyone = {.owner = "", .admin = true};
+    struct preview_target target = {.sandbox = NULL};
+    struct preview_row row;
+    cleanup_free char *id = NULL;
+    if (store_find_preview(all->store, host, &row, &id, err) < 0)
+        return -1;
+    target.port = row.port;
+    preview_facts_read(row.spec, &target.facts);
+    (void)snprintf(target.host, sizeof(target.host), "%s", row.host);
+    int result = sandboxes_find(all, &everyone, id, &target.sandbox, NULL, err);
+    if (result == 0 && strcmp(sandbox_uid(target.sandbox), row.uid) != 0)
+        result = err_set(err, ERR_GONE, "sandbox '%s', whose preview this was, is gone", id);
+    preview_row_done(&row);
+    if (result < 0) {
+        preview_target_done(&target);
+        return -1;
+    }
+    *ret_target = target;
+    return 0;
+}
+
+/* --- tickets --------------------------------------------------------------------------------- */
+
+void preview_ticket_make(const struct preview_target *target, enum preview_ticket kind,
+                         int64_t expires_s, char ret_ticket[PREVIEW_TICKET_LEN])
+{
+    uint8_t hash[CRYPTO_HASH_LEN];
+    char facts[96];
+    cleanup_buf struct buf hex = BUF_INIT(2 * CRYPTO_HASH_LEN + 1);
+    (void)snprintf(facts, sizeof(facts), "%lld %lld %lld", (long long)target->port,
+                   (long long)target->facts.generation, (long long)expires_s);
+    const struct str parts[] = {str_of(sandbox_uid(target->sandbox)), str_of(target->host),
+                                str_of(facts)};
+    crypto_keyed_hash(&target->sandbox->all->key,
+                      kind == PREVIEW_LINK ? "preview link" : "preview cookie", parts,
+                      ARRAY_LEN(parts), hash);
+    (void)hex_encode(&hex, hash, sizeof(hash)); /* it has the room */
+    (void)snprintf(ret_ticket, PREVIEW_TICKET_LEN, "%lld.%s", (long long)expires_s, buf_text(&hex));
+}
+
+bool preview_ticket_check(const struct preview_target *target, enum preview_ticket kind,
+                          const char *ticket, int64_t now_s, int64_t *ret_expires_s)
+{
+    char right[PREVIEW_TICKET_LEN];
+    uint64_t expires;
+    const char *dot = strchr(ticket, '.');
+    if (!dot ||
+        !str_to_u64((struct str){ticket, (size_t)(dot - ticket)}, INT32_MAX * 128ULL, &expires))
+        return false;
+    preview_ticket_make(target, kind, (int64_t)expires, right);
+    if (strlen(ticket) != strlen(right) || crypto_compare(ticket, right, strlen(right)) != 0 ||
+        (int64_t)expires <= now_s)
+        return false;
+    *ret_expires_s = (int64_t)expires;
+    return true;
+}
