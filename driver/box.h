@@ -53,6 +53,8 @@ struct box_info {
     char container_id[128];
     char image[512];
     char cpu_limit[24], memory_limit[24];
+    uint64_t pids_limit,
+        storage_limit; /* enforced beside what its agent sees; 0: not, or unknown */
     char runtime_class[64];
     char workdir[256];
     int64_t created_ms;

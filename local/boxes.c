@@ -36,6 +36,8 @@ void box_describe_locked(const struct local *local, const struct box *box,
 
     *ret_info = (struct box_info){
         .created_ms = record->created_ms,
+        .storage_limit = record->storage,
+        .pids_limit = record->pids,
         .state = ended                        ? BOX_FAILED
                  : box->phase == PHASE_MAKING ? BOX_STARTING
                                               : BOX_ATTACHABLE,

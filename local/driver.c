@@ -10,11 +10,13 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/str.h"
 #include "local/driver_impl.h"
 #include "net/socket_stream.h"
 
 #define HOST_IMAGE "host"
 #define TERM_MS 1500 /* the agent itself gives what it runs 500 ms */
+#define DEFAULT_PIDS 1024
 #define DEFAULT_UIDS "200000-265535"
 
 /* --- start and stop -----------------------------------------------------------------------------
@@ -50,6 +52,7 @@ static void local_free(void *self)
     }
     cleanup_fd_close(&local->epoll);
     cleanup_fd_close(&local->wakeup);
+    cgroups_close(&local->cgroups);
     filters_done(&local->filters);
     uids_done(&local->uids);
     place_close(&local->place);
@@ -86,10 +89,18 @@ static void text(char *ret_text, size_t size, const char *from)
     (void)snprintf(ret_text, size, "%s", from ? from : "");
 }
 
+static bool pids_limited(const struct local *local)
+{
+    return local->uids.count > 0 || local->cgroups.parents[CGROUP_PIDS][0] != '\0';
+}
+
 static void fill_record(const struct local *local, const struct box_spec *spec,
                         struct box_record *record)
 {
     record->created_ms = spec->created_ms;
+    if (pids_limited(local))
+        record->pids = (uint64_t)(local->config->pids > 0 ? local->config->pids : DEFAULT_PIDS);
+    (void)str_to_bytes(spec->storage_limit, &record->storage); /* checked by the domain */
     text(record->instance, sizeof(record->instance), local->config->instance);
     text(record->boot, sizeof(record->boot), local->boot);
     text(record->id, sizeof(record->id), spec->id);
@@ -273,7 +284,15 @@ static void local_capabilities(void *self, struct json *object)
 
     json_set_text(mine, "isolation", "bubblewrap");
     json_set_bool(mine, "host_uid_per_sandbox", local->uids.count > 0);
-    (void)json_set_array(object, "warnings");
+    struct json *warnings = json_set_array(object, "warnings");
+    struct json *limits = json_set_object(mine, "limits");
+
+    json_set_bool(limits, "cpu", local->cgroups.parents[CGROUP_CPU][0] != '\0');
+    json_set_bool(limits, "memory", local->cgroups.parents[CGROUP_MEMORY][0] != '\0');
+    json_set_bool(limits, "pids", pids_limited(local));
+    json_set_text(limits, "storage", "of each writable directory alone");
+    if (local->cgroups.why[0] != '\0')
+        json_add_text(warnings, local->cgroups.why);
 }
 
 static const struct driver_ops local_ops = {
@@ -297,13 +316,20 @@ static const struct driver_ops local_ops = {
 /* --- opening ------------------------------------------------------------------------------------
  */
 
-static void read_boot(struct local *local)
+static void read_file(const char *path, char *ret_text, size_t size)
 {
-    cleanup_fd int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, local->boot, sizeof(local->boot) - 1) : 0;
+    cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, ret_text, size - 1) : 0;
 
-    local->boot[n > 0 ? n : 0] = '\0';
-    local->boot[strcspn(local->boot, "\n")] = '\0';
+    ret_text[n > 0 ? n : 0] = '\0';
+}
+
+static void open_cgroups(struct local *local)
+{
+    char own[4096];
+
+    read_file("/proc/self/cgroup", own, sizeof(own));
+    cgroups_open(&local->cgroups, "/sys/fs/cgroup", own, local->config->instance);
 }
 
 static int prepare(struct local *local, struct err *err)
@@ -311,12 +337,14 @@ static int prepare(struct local *local, struct err *err)
     const struct local_config *config = local->config;
     struct epoll_event event = {.events = EPOLLIN};
 
-    read_boot(local);
+    read_file("/proc/sys/kernel/random/boot_id", local->boot, sizeof(local->boot));
+    local->boot[strcspn(local->boot, "\n")] = '\0';
     if (uids_init(&local->uids, config->uids && *config->uids ? config->uids : DEFAULT_UIDS, err) <
             0 ||
         programs_find(local, err) < 0 || place_open(config->dir, &local->place, err) < 0 ||
         filters_make(&local->filters, err) < 0)
         return -1;
+    open_cgroups(local);
     local->epoll = epoll_create1(EPOLL_CLOEXEC);
     local->wakeup = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (local->epoll < 0 || local->wakeup < 0 ||

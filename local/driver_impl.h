@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include "local/cgroup.h"
 #include "local/filter.h"
 #include "local/local.h"
 #include "local/place.h"
@@ -35,6 +36,7 @@ struct local {
     char boot[40];
     struct place place;
     struct filters filters;
+    struct cgroups cgroups;
     struct uids uids;
     struct box_observer observer;
     pthread_t watcher;
@@ -56,6 +58,9 @@ void box_describe_locked(const struct local *local, const struct box *box,
  * nothing of it is left but BOX itself. */
 int box_make(struct local *local, struct box *box, const struct box_spec *spec,
              struct err *err) must_check;
+
+/* make.c: removes all that BOX has outside its processes, which have ended; false: not yet. */
+bool box_clear(const struct local *local, const struct box_record *record);
 
 /* find.c: boxes that earlier servers have made, into local->boxes; what is half made is removed. */
 void boxes_load(struct local *local);

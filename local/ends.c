@@ -60,11 +60,16 @@ void ends_explain(struct local *local, struct box *box)
 
     place_read(&local->place, id, PLACE_LOG, log, sizeof(log));
     last_line(log, words, sizeof(words));
+    bool oom = (code < 0 || code == 128 + SIGKILL) && cgroup_had_oom(&box->record.cgroup);
     box->ended_well = code == 0 || code == PROTO_EXIT_DEADLINE || code == PROTO_EXIT_NO_HELLO;
     box->reason = code == PROTO_EXIT_DEADLINE     ? ERR_TTL
                   : code == PROTO_EXIT_TERMINATED ? ERR_REMOVED_EXTERNALLY
+                  : oom                           ? ERR_OOM_KILLED
                                                   : ERR_CONTAINER_EXITED;
-    if (code < 0)
+    if (box->reason == ERR_OOM_KILLED)
+        (void)snprintf(box->message, sizeof(box->message),
+                       "its agent ended after the kernel had killed for memory");
+    else if (code < 0)
         (void)snprintf(box->message, sizeof(box->message), "its agent has ended");
     else if (code == 128 + SIGKILL)
         (void)snprintf(box->message, sizeof(box->message), "its agent was killed");
@@ -149,9 +154,11 @@ static struct box *next_to_remove(struct local *local, bool *ret_waiting)
     for (struct box *box = local->boxes; box && !found; box = box->next) {
         if (box->phase == PHASE_MAKING)
             continue;
-        if (box->phase == PHASE_GOING && box->bwrap < 0 && box->agent < 0)
+        bool over = box->phase == PHASE_GOING && box->bwrap < 0 && box->agent < 0;
+        if (over && now >= box->kill_at_ms)
             found = box;
-        kill_impatiently(box, now);
+        if (!over)
+            kill_impatiently(box, now);
         *ret_waiting = *ret_waiting || box->kill_at_ms != 0;
     }
     pthread_mutex_unlock(&local->lock);
@@ -165,8 +172,13 @@ static bool sweep(struct local *local)
 
     while ((box = next_to_remove(local, &waiting)) != NULL) {
         struct box_info info;
-        place_remove_box(&local->place, box->record.id);
+        bool cleared = box_clear(local, &box->record);
         pthread_mutex_lock(&local->lock);
+        if (!cleared) {
+            box->kill_at_ms = clock_now_ms() + PATIENCE_STEP_MS;
+            pthread_mutex_unlock(&local->lock);
+            continue;
+        }
         box_describe_locked(local, box, &info);
         boxes_remove_locked(local, box);
         pthread_mutex_unlock(&local->lock);

@@ -60,6 +60,8 @@ static void load(struct local *local, const char *id)
     }
     if (same_boot)
         end_half_made(&record);
+    if (known)
+        (void)cgroup_remove(&record.cgroup); /* nothing has been in it for long */
     place_remove_box(&local->place, id);
 }
 

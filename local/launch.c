@@ -64,12 +64,15 @@ static void reset_signals(void)
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-static void set_limits(void)
+static void set_limits(const struct launch *launch)
 {
+    const struct rlimit pids = {.rlim_cur = launch->pids, .rlim_max = launch->pids};
     const struct rlimit no_core = {.rlim_cur = 0, .rlim_max = 0};
     struct rlimit files;
 
     (void)setrlimit(RLIMIT_CORE, &no_core);
+    if (launch->pids > 0)
+        (void)setrlimit(RLIMIT_NPROC, &pids);
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_max > FILES) {
         files = (struct rlimit){.rlim_cur = FILES, .rlim_max = FILES};
         (void)setrlimit(RLIMIT_NOFILE, &files);
@@ -95,7 +98,7 @@ static _Noreturn void run(const struct launch *launch, int gate, char *const *ar
     if (read(gate, &go, 1) != 1)
         _exit(EXIT_ABANDONED);
     close(gate);
-    set_limits();
+    set_limits(launch);
     become(launch->uid);
     if (chdir("/") < 0)
         complain("chdir");

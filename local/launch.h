@@ -16,6 +16,7 @@ struct launch {
     const char *const *environment;
     int fds[BOX_FD_END]; /* [n] becomes descriptor n, from 3 on; borrowed */
     int log;             /* standard output and error; borrowed */
+    uint64_t pids;       /* of that user; 0: no limit */
     uid_t uid;           /* when we are root: what to become, with the group of that number */
 
     /* set by launch_begin */

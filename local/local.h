@@ -17,6 +17,7 @@ struct local_config {
     const char *instance; /* names what is ours; required */
     const char *bwrap;    /* the program; default: found in PATH */
     const char *agent;    /* podsandbox-agent; default: near our own program */
+    int64_t pids;         /* processes and threads of a box; 0: 1024 */
     const char *uids;     /* "FIRST-LAST": host uids for sandboxes when we are root */
 };
 

@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,8 @@
 #include "local/plan.h"
 
 #define INFO_MAX 1024
+#define CLEAR_TRIES 200
+#define CLEAR_STEP_MS 5
 #define START_MS 10000 /* for bubblewrap to tell who the agent is */
 
 /* What is held while a box is being made. */
@@ -101,6 +104,8 @@ static void plan(struct making *making)
         .spec = making->spec,
         .bwrap = making->local->bwrap,
         .agent = making->local->agent,
+        .cgroup = &making->box->record.cgroup,
+        .version_2 = making->local->cgroups.version_2,
     };
     static const char *const environment[] = {
         "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -112,6 +117,7 @@ static void plan(struct making *making)
     plan_command(&what, &making->arguments);
     making->launch.arguments = &making->arguments;
     making->launch.environment = environment;
+    making->launch.pids = making->local->uids.count > 0 ? making->box->record.pids : 0;
     making->launch.uid = making->box->record.host_uid;
 }
 
@@ -168,7 +174,8 @@ static int start(struct making *making, struct err *err)
     making->begun = true;
     record->bwrap = making->launch.bwrap;
     close_all(making); /* so that the pipe ends when bubblewrap closes it */
-    if (record_write(making->dir, record, err) < 0 || launch_go(&making->launch, err) < 0 ||
+    if (cgroup_join(&record->cgroup, record->bwrap.pid, err) < 0 ||
+        record_write(making->dir, record, err) < 0 || launch_go(&making->launch, err) < 0 ||
         learn_agent(making, err) < 0)
         return -1;
     return record_write(making->dir, record, err);
@@ -176,6 +183,14 @@ static int start(struct making *making, struct err *err)
 
 /* --- the end of a making ------------------------------------------------------------------------
  */
+
+bool box_clear(const struct local *local, const struct box_record *record)
+{
+    if (!cgroup_remove(&record->cgroup))
+        return false;
+    place_remove_box(&local->place, record->id);
+    return true;
+}
 
 static void undo(struct making *making)
 {
@@ -187,7 +202,9 @@ static void undo(struct making *making)
         (void)waitpid(making->launch.bwrap.pid, NULL, 0);
     }
     (void)process_wait(agent, START_MS);
-    place_remove_box(&making->local->place, making->spec->id);
+    for (int tries = 0; tries < CLEAR_TRIES && !box_clear(making->local, &making->box->record);
+         tries++)
+        (void)poll(NULL, 0, CLEAR_STEP_MS);
 }
 
 static int hold(struct making *making, struct err *err)
@@ -203,6 +220,17 @@ static int hold(struct making *making, struct err *err)
     return 0;
 }
 
+static int limit(struct making *making, struct err *err)
+{
+    const struct box_spec *spec = making->spec;
+    struct cgroup_limits limits = {.pids = making->box->record.pids};
+
+    (void)str_to_bytes(spec->memory_limit, &limits.memory); /* checked by the domain */
+    (void)str_to_milli(spec->cpu_limit, &limits.cpu_milli);
+    (void)str_to_milli(spec->cpu_request, &limits.cpu_share_milli);
+    return cgroup_make(&making->local->cgroups, &making->box->record.cgroup, &limits, err);
+}
+
 int box_make(struct local *local, struct box *box, const struct box_spec *spec, struct err *err)
 {
     struct making making = {.local = local, .box = box, .spec = spec, .dir = -1};
@@ -213,9 +241,10 @@ int box_make(struct local *local, struct box *box, const struct box_spec *spec, 
     making.launch.log = making.launch.gate = making.info[0] = making.info[1] = -1;
     if (place_make_box(&local->place, spec->id, &making.dir, err) < 0)
         return -1;
+    cgroup_name(&local->cgroups, spec->id, &box->record.cgroup);
     plan(&making);
-    if (record_write(making.dir, &box->record, err) == 0 && open_all(&making, err) == 0 &&
-        start(&making, err) == 0 && hold(&making, err) == 0)
+    if (record_write(making.dir, &box->record, err) == 0 && limit(&making, err) == 0 &&
+        open_all(&making, err) == 0 && start(&making, err) == 0 && hold(&making, err) == 0)
         result = 0;
     launch_done(&making.launch);
     if (result < 0)

@@ -168,6 +168,27 @@ static void add_writable(struct text_list *list, const struct box_spec *spec, co
 /* ------------------------------------------------------------------------------------------------
  */
 
+/* Its own numbers, where the agent looks for them. */
+static void add_cgroup(struct text_list *list, const struct plan *plan)
+{
+    static const char *const places[CGROUP_COUNT] = {
+        [CGROUP_MEMORY] = "/sys/fs/cgroup/memory",
+        [CGROUP_CPU] = "/sys/fs/cgroup/cpu",
+        [CGROUP_CPUACCT] = "/sys/fs/cgroup/cpuacct",
+        [CGROUP_PIDS] = "/sys/fs/cgroup/pids",
+    };
+
+    add(list, "--dir", "/sys", "--dir", "/sys/fs", "--dir", "/sys/fs/cgroup", NULL);
+    if (plan->version_2 && plan->cgroup->paths[CGROUP_MEMORY][0] != '\0') {
+        add(list, "--ro-bind", plan->cgroup->paths[CGROUP_MEMORY], "/sys/fs/cgroup", NULL);
+        return;
+    }
+    for (int which = 0; which < CGROUP_COUNT && !plan->version_2; which++) {
+        if (plan->cgroup->paths[which][0] != '\0')
+            add(list, "--ro-bind", plan->cgroup->paths[which], places[which], NULL);
+    }
+}
+
 static void add_agent(struct text_list *list, const struct plan *plan)
 {
     add(list, "--ro-bind", plan->agent, BOX_AGENT, NULL);
@@ -197,6 +218,7 @@ void plan_command(const struct plan *plan, struct text_list *ret_arguments)
     add_proc(ret_arguments);
     add_dev(ret_arguments, size);
     add_writable(ret_arguments, spec, size);
+    add_cgroup(ret_arguments, plan);
     add_agent(ret_arguments, plan);
 }
 

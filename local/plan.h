@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "driver/box.h"
+#include "local/cgroup.h"
 
 /* What a box is made of, as arguments of bubblewrap: pure, nothing is opened or made here. */
 
@@ -26,6 +27,8 @@ struct plan {
     const struct box_spec *spec;
     const char *bwrap; /* path of the program */
     const char *agent; /* on this machine */
+    const struct cgroup_paths *cgroup;
+    bool version_2; /* of control groups */
 };
 
 /* Appends the whole command, its name first. */

@@ -44,6 +44,21 @@ static struct process_id take_process(const struct json *json, const char *name)
     };
 }
 
+static const char *const controllers[CGROUP_COUNT] = {
+    [CGROUP_MEMORY] = "memory",
+    [CGROUP_CPU] = "cpu",
+    [CGROUP_CPUACCT] = "cpuacct",
+    [CGROUP_PIDS] = "pids",
+};
+
+static void take_cgroup(const struct json *json, struct cgroup_paths *ret_paths)
+{
+    const struct json *cgroup = json_get(json, "cgroup");
+
+    for (int which = 0; which < CGROUP_COUNT; which++)
+        take(cgroup, controllers[which], ret_paths->paths[which], CGROUP_PATH_LEN);
+}
+
 int record_read(int dir, struct box_record *ret_record, struct err *err)
 {
     cleanup_buf struct buf text = BUF_INIT(RECORD_MAX);
@@ -57,6 +72,8 @@ int record_read(int dir, struct box_record *ret_record, struct err *err)
         return err_set(err, ERR_BACKEND_NOT_FOUND, "the record is not readable");
     *ret_record = (struct box_record){
         .created_ms = json_get_int(json, "created_ms", 0),
+        .storage = (uint64_t)json_get_int(json, "storage", 0),
+        .pids = (uint64_t)json_get_int(json, "pids", 0),
         .host_uid = (uid_t)json_get_int(json, "host_uid", 0),
         .bwrap = take_process(json, "bwrap"),
         .agent = take_process(json, "agent"),
@@ -71,6 +88,7 @@ int record_read(int dir, struct box_record *ret_record, struct err *err)
     take(json, "cpu", ret_record->cpu_limit, sizeof(ret_record->cpu_limit));
     take(json, "boot", ret_record->boot, sizeof(ret_record->boot));
     take(json, "memory", ret_record->memory_limit, sizeof(ret_record->memory_limit));
+    take_cgroup(json, &ret_record->cgroup);
     if (!ret_record->id[0] || !ret_record->uid[0])
         return err_set(err, ERR_BACKEND_NOT_FOUND, "the record is not complete");
     return 0;
@@ -102,6 +120,11 @@ static bool print(const struct box_record *record, struct buf *text)
     json_set_text(json, "memory", record->memory_limit);
     json_set_text(json, "boot", record->boot);
     json_set_int(json, "created_ms", record->created_ms);
+    json_set_int(json, "storage", (int64_t)record->storage);
+    json_set_int(json, "pids", (int64_t)record->pids);
+    struct json *cgroup = json_set_object(json, "cgroup");
+    for (int which = 0; which < CGROUP_COUNT; which++)
+        json_set_text(cgroup, controllers[which], record->cgroup.paths[which]);
     json_set_int(json, "host_uid", record->host_uid);
     put_process(json, "bwrap", &record->bwrap);
     put_process(json, "agent", &record->agent);

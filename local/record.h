@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "driver/box.h"
+#include "local/cgroup.h"
 #include "local/process.h"
 
 /* What is written down of a box so that a later server finds it, and whatever a crash has left of
@@ -21,6 +22,9 @@ struct box_record {
     char cpu_limit[24], memory_limit[24];
     char boot[40]; /* of the machine: processes do not outlive it */
     int64_t created_ms;
+    uint64_t storage; /* bytes, of each writable place */
+    uint64_t pids;    /* 0: not limited */
+    struct cgroup_paths cgroup;
     uid_t host_uid;          /* that it runs as outside */
     struct process_id bwrap; /* waits for the end of the box; pid 0: not started yet */
     struct process_id agent; /* PID 1 inside; pid 0: not known yet */

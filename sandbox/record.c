@@ -349,7 +349,9 @@ struct json *sandbox_json(struct sandbox *sandbox)
     struct json *limits = json_set_object(json, "limits");
     limit_json(limits, "cpu", sandbox->cpu_milli, true);
     limit_json(limits, "memory", sandbox->memory_limit, false);
-    limit_json(limits, "pids", sandbox->pids_limit, false);
+    limit_json(limits, "pids", sandbox->pids_limit ? sandbox->pids_limit : sandbox->box.pids_limit,
+               false);
+    limit_json(limits, "storage", sandbox->box.storage_limit, false);
     json_set_int(json, "running_execs", (int64_t)sandbox->running_execs);
     pthread_mutex_unlock(&sandbox->all->lock);
     sandbox_row_done(&row);

@@ -92,6 +92,7 @@ static void local_settings(const struct options *options, const char *instance,
         .instance = instance,
         .bwrap = options->bwrap,
         .agent = options->agent_program,
+        .pids = options->local_pids,
         .uids = options->local_uids,
     };
 }

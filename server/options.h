@@ -51,6 +51,7 @@ struct options {
     const char *agent_image, *agent_delivery;
     /* local */
     const char *local_dir; /* NULL: <store>.local */
+    int64_t local_pids;
     const char *local_uids, *bwrap, *agent_program;
 };
 

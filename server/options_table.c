@@ -119,6 +119,8 @@ const struct option_entry option_table[] = {
      "what is kept of sandboxes on this machine (default: STORE.local)", "Local"},
     {"local-uids", OPTION_TEXT, AT(local_uids), "200000-265535", 0, 0, "FIRST-LAST",
      "uids of sandboxes on this machine, one each, when the server is root", NULL},
+    {"local-pids", OPTION_NUMBER, AT(local_pids), "1024", 16, 1000000, "N",
+     "processes and threads of a sandbox on this machine", NULL},
     {"bwrap", OPTION_TEXT, AT(bwrap), NULL, 0, 0, "FILE", "bubblewrap (default: from PATH)", NULL},
     {"agent-program", OPTION_TEXT, AT(agent_program), NULL, 0, 0, "FILE",
      "podsandbox-agent (default: beside this program, or in ../libexec)", NULL},

@@ -52,5 +52,10 @@ class LocalServer(Server):
                 found.append((int(path.name), " ".join(command)))
         return found
 
-    def wait_empty(self):
-        wait_until(lambda: not self.boxes(), what=lambda: f"no box being left, and not {self.boxes()},")
+    def cgroups(self):
+        """Of boxes that this server has made, or one before it."""
+        instance = self.client(next(iter(self.keys), None)).get("/v1/capabilities")["instance"]
+        return sorted(str(path) for path in Path("/sys/fs/cgroup").glob(f"**/podsandbox-{instance}/*") if path.is_dir())
+
+    def wait_gone(self, id):
+        wait_until(lambda: id not in self.boxes(), what=f"nothing being left of {id}")

@@ -1,5 +1,6 @@
 """The local driver: sandboxes as processes of this machine."""
 
+import errno
 import os
 import signal
 
@@ -9,9 +10,23 @@ from local_server import LocalServer
 from server import wait_until
 
 
+BOMB = """
+import os, signal
+made = 0
+try:
+    while made < 500:
+        if not os.fork():
+            signal.pause()
+        made += 1
+except OSError as error:
+    print(made, error.errno, flush=True)
+os.killpg(0, signal.SIGKILL)
+"""
+
+
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory):
-    server = LocalServer(None, tmp_path_factory.mktemp("local")).start()
+    server = LocalServer(None, tmp_path_factory.mktemp("local"), ["--local-pids", "64"]).start()
     yield server
     server.stop()
 
@@ -25,12 +40,12 @@ def server(cloud):
 
 def test_a_box_leaves_nothing_behind(server, client):
     uid = client.create("leaves-nothing")["uid"]
-    assert server.boxes() == ["leaves-nothing"] and len(server.processes([uid])) >= 2
+    assert "leaves-nothing" in server.boxes() and len(server.processes([uid])) >= 2
     pid = server.agent_pid("leaves-nothing")
     assert client.exec("leaves-nothing", ["true"])["exit_code"] == 0
     client.delete("leaves-nothing")
-    assert not os.path.exists(f"/proc/{pid}")
-    assert server.boxes() == [] and server.processes([uid]) == []
+    assert not os.path.exists(f"/proc/{pid}") and server.cgroups() == []
+    assert "leaves-nothing" not in server.boxes() and server.processes([uid]) == []
 
 
 def test_what_is_inside(client, sandbox):
@@ -59,6 +74,34 @@ def test_each_place_has_its_own_limit(client):
         result = client.exec(record["id"], f"head -c 900000 /dev/zero > {path}/a; head -c 900000 /dev/zero > {path}/b")
         assert "No space left" in result["stderr"], (path, result)
     client.delete(record["id"])
+
+
+def test_limits_hold(server, client):
+    """As far as this machine lets us: `limits` says which."""
+    limits = client.create("limited", resources={"cpu": "500m", "memory": "64Mi", "memory_request": "32Mi"})["limits"]
+    assert limits["storage"] == {"value": 4 << 30, "enforced": True}
+    assert limits["pids"] == {"value": 64, "enforced": True}
+    result = client.exec("limited", ["python3", "-c", BOMB])
+    made, error = result["stdout"].split()
+    assert int(made) <= 64 and int(error) == errno.EAGAIN and client.exec("limited", ["true"])["exit_code"] == 0
+    if limits["memory"]["enforced"]:
+        assert limits["memory"]["value"] == 64 << 20
+        result = client.exec("limited", ["python3", "-c", "bytearray(200 << 20)"])
+        assert (result["signal"], result["oom_killed"]) == ("KILL", True)
+        result = client.exec("limited", "head -c 200000000 /dev/zero > /tmp/file")
+        assert result["oom_killed"] and client.sandbox("limited")["state"] == "running"
+    if limits["cpu"]["enforced"]:
+        assert limits["cpu"]["value"] == 0.5
+    client.delete("limited")
+
+
+def test_the_kernel_took_the_agent_for_memory(server, client):
+    if not client.create("starved", resources={"memory": "64Mi", "memory_request": "32Mi"})["limits"]["memory"]["enforced"]:
+        pytest.skip("no limit of memory on this machine")
+    assert client.exec("starved", ["python3", "-c", "bytearray(200 << 20)"])["oom_killed"]
+    os.kill(server.agent_pid("starved"), signal.SIGKILL)
+    assert client.wait_state("starved", "failed")["reason"] == "oom_killed"
+    client.delete("starved")
 
 
 def test_what_it_cannot_do_is_refused(client):
@@ -99,7 +142,7 @@ def test_killed_from_outside(server, client):
     os.kill(server.agent_pid("killed"), signal.SIGKILL)
     record = client.wait_state("killed", "failed")
     assert (record["reason"], record["message"]) == ("container_exited", "its agent was killed")
-    server.wait_empty()
+    server.wait_gone("killed")
     client.delete("killed")
 
 
@@ -107,7 +150,7 @@ def test_told_to_end_from_outside(server, client):
     client.create("told")
     os.kill(server.agent_pid("told"), signal.SIGTERM)
     assert client.wait_state("told", "gone")["reason"] == "removed_externally"
-    server.wait_empty()
+    server.wait_gone("told")
 
 
 def test_the_box_is_there_when_its_bwrap_is_not(server, client):
@@ -115,7 +158,7 @@ def test_the_box_is_there_when_its_bwrap_is_not(server, client):
     os.kill(server.record("alone")["bwrap"]["pid"], signal.SIGKILL)
     assert client.exec("alone", ["true"])["exit_code"] == 0
     client.delete("alone")
-    assert server.boxes() == []
+    assert "alone" not in server.boxes()
 
 
 def test_ended_while_no_server_was_there(server, client):
@@ -129,4 +172,4 @@ def test_ended_while_no_server_was_there(server, client):
     assert client.wait_state("meanwhile", "failed")["reason"] == "container_exited"
     assert client.wait_state("expired", "gone")["reason"] == "ttl"
     client.delete("meanwhile")
-    server.wait_empty()
+    server.wait_gone("meanwhile")
