@@ -13,10 +13,13 @@
 
 #include "base/buf.h"
 #include "base/caps.h"
+#include "base/clock.h"
 #include "local/image_cache.h"
 #include "local/image_layout.h"
 #include "local/image_name.h"
 #include "local/image_tree.h"
+
+#define TICKS_MS 100
 
 struct holding {
     char hex[IMAGE_HEX_LEN];
@@ -246,6 +249,14 @@ static void identify(const struct stat *st, char ret_hex[IMAGE_HEX_LEN])
     image_hex(hash, ret_hex);
 }
 
+/* A file that changed within the last tick of the kernel's clock may change again and show the same
+ * times. */
+static bool is_settled(const struct stat *st)
+{
+    return clock_wall_ms() - TICKS_MS >
+           (int64_t)st->st_ctim.tv_sec * 1000 + st->st_ctim.tv_nsec / 1000000;
+}
+
 static int check_unchanged(const struct request *request, struct err *err)
 {
     char identity[IMAGE_HEX_LEN] = "";
@@ -372,7 +383,7 @@ static int run_job(struct request *request, struct image *ret_image, struct err 
     pthread_mutex_lock(&store->lock);
     if (rc == 0 && !hold(store, hex, ret_image))
         rc = err_set(&job->err, ERR_IMAGE_PULL_FAILED, "the image left the cache at once");
-    if (rc == 0 && request->identity[0] != '\0')
+    if (rc == 0 && request->identity[0] != '\0' && is_settled(&request->place.st))
         image_cache_remember(&store->cache, request->key, request->identity, hex);
     struct job **at = &store->jobs;
     while (*at != job)

@@ -67,7 +67,7 @@ static int each_name(int folder, void (*each)(void *arg, const char *name), void
             close(fd);
         return -1;
     }
-    while ((entry = readdir(list)) != NULL) {
+    while ((entry = readdir(list)) != NULL) { /* NOLINT(concurrency-mt-unsafe): our own stream */
         if (entry->d_name[0] != '.')
             each(arg, entry->d_name);
     }
@@ -179,6 +179,29 @@ static bool print_about(const struct image *image, uint64_t bytes, struct buf *t
     return json_print(json, text);
 }
 
+static bool read_about(int folder, struct json **ret_json)
+{
+    cleanup_buf struct buf text = BUF_INIT(CAP_IMAGE_JSON);
+    return read_file(folder, ABOUT, &text) == 0 &&
+           json_parse(buf_text(&text), text.len, JSON_STRICT, ret_json, NULL) == 0;
+}
+
+/* 0, or an errno value. Of two that were made at once the first stays, if it is whole. */
+static int put_in_place(struct image_cache *cache, const struct image_temp *temp, const char *hex)
+{
+    cleanup_json struct json *json = NULL;
+    if (renameat(cache->unpacking, temp->name, cache->images, hex) == 0)
+        return 0;
+    if (errno != EEXIST && errno != ENOTEMPTY)
+        return errno;
+    cleanup_fd int there = openat(cache->images, hex, OPEN_FOLDER);
+    if (there >= 0 && read_about(there, &json))
+        return EEXIST;
+    return renameat2(cache->unpacking, temp->name, cache->images, hex, RENAME_EXCHANGE) == 0
+               ? EEXIST
+               : errno;
+}
+
 int image_cache_commit(struct image_cache *cache, struct image_temp *temp,
                        const struct image *image, uint64_t bytes, struct err *err)
 {
@@ -186,24 +209,18 @@ int image_cache_commit(struct image_cache *cache, struct image_temp *temp,
     int errnum = 0;
     if (!print_about(image, bytes, &text))
         errnum = EFBIG;
-    else if (write_file(temp->fd, ABOUT, text.ptr, text.len) < 0 ||
-             renameat(cache->unpacking, temp->name, cache->images, image->digest) < 0)
+    else if (write_file(temp->fd, ABOUT, text.ptr, text.len) < 0)
         errnum = errno;
+    else
+        errnum = put_in_place(cache, temp, image->digest);
     if (errnum != 0) /* else there is nothing to remove */
         image_temp_remove(cache, temp);
     else
         close(temp->fd);
     temp->fd = -1;
-    if (errnum == 0 || errnum == EEXIST || errnum == ENOTEMPTY)
+    if (errnum == 0 || errnum == EEXIST)
         return 0;
     return err_errno(err, ERR_IMAGE_PULL_FAILED, errnum, "put the image into the cache");
-}
-
-static bool read_about(int folder, struct json **ret_json)
-{
-    cleanup_buf struct buf text = BUF_INIT(CAP_IMAGE_JSON);
-    return read_file(folder, ABOUT, &text) == 0 &&
-           json_parse(buf_text(&text), text.len, JSON_STRICT, ret_json, NULL) == 0;
 }
 
 static char *copy_text(const struct json *json, const char *name)

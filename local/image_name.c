@@ -171,7 +171,7 @@ static int not_found(const char *name, bool inside, int errnum, struct err *err)
 int image_find(const struct image_folder *folders, size_t count, const char *name,
                struct image_place *ret_place, struct err *err)
 {
-    struct parts parts;
+    struct parts parts = {.kind = IMAGE_ANY};
     struct image_place place = {.fd = -1};
     struct lookup lookup = {.place = &place};
     bool inside = false, found = false;

@@ -172,25 +172,34 @@ int oci_index_pick(const char *text, size_t len, const struct oci_wanted *wanted
 }
 
 /* --- a manifest ------------------------------------------------------------------------------- */
+static int fill_manifest(const struct json *json, struct oci_manifest *manifest, struct err *err)
+{
+    const struct json *layers = json_get(json, "layers"), *layer;
+    if (read_blob(json_get(json, "config"), &manifest->config, err) < 0)
+        return -1;
+    if (!json_is_array(layers) || json_count(layers) > CAP_IMAGE_LAYERS)
+        return bad(err, "the image's manifest has no list of layers, or too many");
+    manifest->layers = xcalloc(json_count(layers), sizeof(*manifest->layers));
+    for (layer = json_first(layers); layer != NULL; layer = json_next(layer)) {
+        if (read_blob(layer, &manifest->layers[manifest->count], err) < 0)
+            return -1;
+        manifest->count++;
+    }
+    return 0;
+}
+
 int oci_manifest_read(const char *text, size_t len, struct oci_manifest *ret_manifest,
                       struct err *err)
 {
     cleanup_json struct json *json = NULL;
-    cleanup(oci_manifest_done) struct oci_manifest manifest = {.layers = NULL};
-    if (parse(text, len, "manifest", &json, err) < 0 ||
-        read_blob(json_get(json, "config"), &manifest.config, err) < 0)
+    struct oci_manifest manifest = {.layers = NULL};
+    if (parse(text, len, "manifest", &json, err) < 0)
         return -1;
-    const struct json *layers = json_get(json, "layers"), *layer;
-    if (!json_is_array(layers) || json_count(layers) > CAP_IMAGE_LAYERS)
-        return bad(err, "the image's manifest has no list of layers, or too many");
-    manifest.layers = xcalloc(json_count(layers), sizeof(*manifest.layers));
-    for (layer = json_first(layers); layer != NULL; layer = json_next(layer)) {
-        if (read_blob(layer, &manifest.layers[manifest.count], err) < 0)
-            return -1;
-        manifest.count++;
+    if (fill_manifest(json, &manifest, err) < 0) {
+        oci_manifest_done(&manifest);
+        return -1;
     }
     *ret_manifest = manifest;
-    manifest = (struct oci_manifest){.layers = NULL};
     return 0;
 }
 
@@ -245,22 +254,30 @@ static int read_environment(const struct json *list, struct text_list *env, stru
     return 0;
 }
 
+static int fill_config(const struct json *json, struct oci_config *config, struct err *err)
+{
+    const struct json *run = json_get(json, "config");
+    if (check_machine(json, err) < 0 || read_diff_ids(json, &config->diff_ids, err) < 0 ||
+        read_environment(json_get(run, "Env"), &config->env, err) < 0)
+        return -1;
+    config->user = copy_text(run, "User");
+    config->workdir = copy_text(run, "WorkingDir");
+    if (config->workdir != NULL && config->workdir[0] != '/')
+        return bad(err, "config.WorkingDir of the image is not an absolute path");
+    return 0;
+}
+
 int oci_config_read(const char *text, size_t len, struct oci_config *ret_config, struct err *err)
 {
     cleanup_json struct json *json = NULL;
-    cleanup(oci_config_done) struct oci_config config = {.user = NULL};
-    if (parse(text, len, "configuration", &json, err) < 0 || check_machine(json, err) < 0 ||
-        read_diff_ids(json, &config.diff_ids, err) < 0)
+    struct oci_config config = {.user = NULL};
+    if (parse(text, len, "configuration", &json, err) < 0)
         return -1;
-    const struct json *run = json_get(json, "config");
-    if (read_environment(json_get(run, "Env"), &config.env, err) < 0)
+    if (fill_config(json, &config, err) < 0) {
+        oci_config_done(&config);
         return -1;
-    config.user = copy_text(run, "User");
-    config.workdir = copy_text(run, "WorkingDir");
-    if (config.workdir != NULL && config.workdir[0] != '/')
-        return bad(err, "config.WorkingDir of the image is not an absolute path");
+    }
     *ret_config = config;
-    config = (struct oci_config){.user = NULL};
     return 0;
 }
 
@@ -282,15 +299,11 @@ static bool docker_has_tag(const struct json *entry, const char *tag)
     return tag == NULL || name != NULL;
 }
 
-int docker_manifest_read(const char *text, size_t len, const char *tag,
-                         struct docker_image *ret_image, struct err *err)
+static int find_docker(const struct json *list, const char *tag, const struct json **ret_found,
+                       struct err *err)
 {
-    cleanup_json struct json *json = NULL;
-    cleanup(docker_image_done) struct docker_image image = {.config = NULL};
-    const struct json *found = NULL, *entry;
-    if (parse(text, len, "manifest.json", &json, err) < 0)
-        return -1;
-    for (entry = json_is_array(json) ? json_first(json) : NULL; entry; entry = json_next(entry)) {
+    const struct json *found = NULL, *entry = json_is_array(list) ? json_first(list) : NULL;
+    for (; entry != NULL; entry = json_next(entry)) {
         if (!docker_has_tag(entry, tag))
             continue;
         if (found != NULL)
@@ -299,17 +312,38 @@ int docker_manifest_read(const char *text, size_t len, const char *tag,
     }
     if (found == NULL)
         return bad(err, "manifest.json of the archive has no such image");
-    const struct json *layers = json_get(found, "Layers"), *layer;
-    image.config = copy_text(found, "Config");
-    if (image.config == NULL || json_count(layers) > CAP_IMAGE_LAYERS)
-        return bad(err, "manifest.json of the archive names no Config, or too many Layers");
+    *ret_found = found;
+    return 0;
+}
+
+static int fill_docker(const struct json *entry, struct docker_image *image, struct err *err)
+{
+    const struct json *layers = json_get(entry, "Layers"), *layer;
+    image->config = copy_text(entry, "Config");
+    if (image->config == NULL || !json_is_array(layers) || json_count(layers) > CAP_IMAGE_LAYERS)
+        return bad(err, "manifest.json of the archive names no Config or Layers, or too many");
     for (layer = json_first(layers); layer != NULL; layer = json_next(layer)) {
         if (json_text(layer) == NULL)
             return bad(err, "manifest.json of the archive has a layer without a path");
-        text_list_add(&image.layers, json_text(layer));
+        text_list_add(&image->layers, json_text(layer));
+    }
+    return 0;
+}
+
+int docker_manifest_read(const char *text, size_t len, const char *tag,
+                         struct docker_image *ret_image, struct err *err)
+{
+    cleanup_json struct json *json = NULL;
+    struct docker_image image = {.config = NULL};
+    const struct json *entry = NULL;
+    if (parse(text, len, "manifest.json", &json, err) < 0 ||
+        find_docker(json, tag, &entry, err) < 0)
+        return -1;
+    if (fill_docker(entry, &image, err) < 0) {
+        docker_image_done(&image);
+        return -1;
     }
     *ret_image = image;
-    image = (struct docker_image){.config = NULL};
     return 0;
 }
 

@@ -187,6 +187,7 @@ static int remove_content(int fd, const struct inode_set *spare)
         errno = failure;
         return -1;
     }
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own */
     while (failure == 0 && (errno = 0, entry = readdir(list)) != NULL) {
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
             remove_entry(dirfd(list), entry->d_name, spare) < 0)

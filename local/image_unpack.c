@@ -18,7 +18,7 @@
 
 struct source {
     int fd;
-    const atomic_bool *stop;
+    struct image_work *work;
     struct archive *filter; /* FD without its compression */
     struct crypto_sha256 raw, plain;
     uint64_t plain_left; /* bytes that the tar may yet have */
@@ -48,7 +48,7 @@ static la_ssize_t read_raw(struct archive *archive, void *arg, const void **ret_
 {
     struct source *source = arg;
     ssize_t n;
-    if (atomic_load(source->stop))
+    if (atomic_load(source->work->stop))
         return fail(source, archive, ERR_STOPPING, "the server is stopping");
     do
         n = read(source->fd, source->raw_block, BLOCK);
@@ -131,22 +131,21 @@ static int write_content(struct source *source, struct archive *tar, struct arch
 }
 
 static int unpack_file(struct image_tree *tree, struct source *source, struct archive *tar,
-                       struct archive_entry *entry, const char *path, uint64_t *bytes_left,
-                       struct err *err)
+                       struct archive_entry *entry, const char *path, struct err *err)
 {
     cleanup_fd int fd = -1;
     int64_t size = archive_entry_size(entry);
-    if (size < 0 || (uint64_t)size > *bytes_left)
+    if (size < 0 || (uint64_t)size > source->work->bytes_left)
         return err_set(err, ERR_INVALID_IMAGE, "entry '%s' is larger than what an image may have",
                        path);
-    *bytes_left -= (uint64_t)size;
+    source->work->bytes_left -= (uint64_t)size;
     if (image_tree_file(tree, path, (archive_entry_perm(entry) & 0111) != 0, &fd, err) < 0)
         return -1;
     return write_content(source, tar, entry, fd, err);
 }
 
 static int unpack_entry(struct image_tree *tree, struct source *source, struct archive *tar,
-                        struct archive_entry *entry, uint64_t *bytes_left, struct err *err)
+                        struct archive_entry *entry, struct err *err)
 {
     char path[CAP_PATH], target[CAP_PATH];
     const char *name = archive_entry_pathname(entry), *link = archive_entry_hardlink(entry);
@@ -169,7 +168,7 @@ static int unpack_entry(struct image_tree *tree, struct source *source, struct a
     case AE_IFDIR:
         return image_tree_folder(tree, path, err);
     case AE_IFREG:
-        return unpack_file(tree, source, tar, entry, path, bytes_left, err);
+        return unpack_file(tree, source, tar, entry, path, err);
     case AE_IFLNK:
         link = archive_entry_symlink(entry);
         return image_tree_symlink(tree, path, link != NULL ? link : "", err);
@@ -193,12 +192,12 @@ static int next_entry(struct source *source, struct archive *tar, struct archive
 }
 
 static int unpack_entries(struct image_tree *tree, struct source *source, struct archive *tar,
-                          uint64_t *bytes_left, struct err *err)
+                          struct err *err)
 {
     struct archive_entry *entry;
     int rc;
     while ((rc = next_entry(source, tar, &entry, err)) > 0) {
-        if (unpack_entry(tree, source, tar, entry, bytes_left, err) < 0)
+        if (unpack_entry(tree, source, tar, entry, err) < 0)
             return -1;
         /* Or what is left of it would count as the next one's header. */
         if (archive_read_data_skip(tar) != ARCHIVE_OK)
@@ -241,13 +240,13 @@ static int open_filter(struct source *source, struct archive *filter, struct err
 }
 
 static int read_archive(struct image_tree *tree, struct source *source, struct archive *tar,
-                        uint64_t *bytes_left, struct err *err)
+                        struct err *err)
 {
     if (archive_read_support_format_tar(tar) != ARCHIVE_OK)
         return err_set(err, ERR_INTERNAL, "libarchive lacks tar");
     if (archive_read_open(tar, source, NULL, read_plain, NULL) != ARCHIVE_OK)
         return failed(source, tar, err);
-    if (unpack_entries(tree, source, tar, bytes_left, err) < 0)
+    if (unpack_entries(tree, source, tar, err) < 0)
         return -1;
     return read_rest(source, tar, err);
 }
@@ -261,7 +260,7 @@ int image_unpack(struct image_tree *tree, int fd, struct image_work *work,
     /* Names are UTF-8 or bytes; in the C locale the library would refuse those of a pax header. */
     locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0), before = uselocale(utf8);
     source->fd = fd;
-    source->stop = work->stop;
+    source->work = work;
     source->plain_left = work->bytes_left; /* the tar is larger than what is in it */
     crypto_sha256_start(&source->raw);
     crypto_sha256_start(&source->plain);
@@ -269,7 +268,7 @@ int image_unpack(struct image_tree *tree, int fd, struct image_work *work,
     if (filter == NULL || tar == NULL || utf8 == (locale_t)0)
         err_set(err, ERR_INTERNAL, "libarchive or the locale C.UTF-8 cannot be had");
     else if (open_filter(source, filter, err) == 0)
-        rc = read_archive(tree, source, tar, &work->bytes_left, err);
+        rc = read_archive(tree, source, tar, err);
     archive_read_free(tar);
     archive_read_free(filter);
     uselocale(before);

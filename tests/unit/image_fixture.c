@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/caps.h"
+#include "base/clock.h"
 
 struct temp_dir dir;
 struct image_store *store;
@@ -18,9 +19,9 @@ struct err err;
 const struct entry base_layer[] = {{"bin", .type = 'l', .content = "usr/bin"},
                                    {"usr/bin/sh", .content = "#!", .mode = 0755},
                                    {"etc/gone", .content = "x"},
-                                   {NULL}};
+                                   {.path = NULL}};
 const struct entry top_layer[] = {
-    {"etc/.wh.gone", .content = ""}, {"etc/motd", .content = "hello"}, {NULL}};
+    {"etc/.wh.gone", .content = ""}, {"etc/motd", .content = "hello"}, {.path = NULL}};
 static const struct entry *const two_layers[] = {base_layer, top_layer, NULL};
 
 char *in_images(const char *name)
@@ -77,6 +78,18 @@ void assert_resolves(const char *name, struct image *ret_image)
 {
     int rc = image_resolve(store, name, ret_image, &err);
     ck_assert_msg(rc == 0, "%s", err.msg);
+}
+
+void await_name(const char *name, size_t count)
+{
+    int64_t deadline = clock_now_ms() + 20000;
+    do {
+        struct image image;
+        assert_resolves(name, &image);
+        image_release(store, &image);
+        ck_assert_int_lt(clock_now_ms(), deadline);
+    } while (count_in("cache/names") < count);
+    ck_assert_uint_eq(count_in("cache/names"), count);
 }
 
 void assert_refused(const char *name, enum err_code code)

@@ -25,5 +25,7 @@ const char *make_layout(const char *name, struct layout layout);
 void make_archive(const char *name, struct layout layout);
 
 void assert_resolves(const char *name, struct image *ret_image);
+/* Until the archive is old enough for its image to be remembered, as one of COUNT. */
+void await_name(const char *name, size_t count);
 void assert_refused(const char *name, enum err_code code);
 void assert_has(const struct image *image, const char *path, const char *want);

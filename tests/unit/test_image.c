@@ -41,6 +41,7 @@ START_TEST(test_tar_is_unpacked_once)
     cleanup_free char *mark = xasprintf("%s/mark", image.root);
     write_text(mark, "the first");
     image_release(store, &image);
+    await_name("r", 1);
     store_reopen(NULL);
     assert_resolves("r", &again);
     assert_has(&again, "mark", "the first");
@@ -54,7 +55,7 @@ END_TEST
 
 START_TEST(test_changed_tar_is_another_image)
 {
-    const struct entry other[] = {{"other", .content = "2"}, {NULL}};
+    const struct entry other[] = {{"other", .content = "2"}, {.path = NULL}};
     struct image before, after;
     make_tar("r.tar", base_layer, PLAIN);
     assert_resolves("r", &before);
@@ -63,7 +64,7 @@ START_TEST(test_changed_tar_is_another_image)
     assert_has(&after, "other", "2");
     assert_has(&before, "usr/bin/sh", "#!"); /* whoever has it keeps it */
     ck_assert_str_ne(before.digest, after.digest);
-    ck_assert_uint_eq(count_in("cache/names"), 1);
+    await_name("r", 1);
     image_release(store, &before);
     image_release(store, &after);
 }

@@ -103,7 +103,7 @@ START_TEST(test_files_folders_and_links)
                                     {"etc/shadow", .content = "x", .mode = 0600},
                                     {"tmp", .type = 'd', .mode = 01777},
                                     {"na\\me \xc3\xa9", .content = "e"},
-                                    {NULL}};
+                                    {.path = NULL}};
     cleanup_buf struct buf plain = BUF_INIT(MIB);
     char target[64] = "";
     cleanup_free char *link = xasprintf("%s/root/bin/link", dir.path);
@@ -128,7 +128,7 @@ END_TEST
 
 START_TEST(test_umask_does_not_count)
 {
-    const struct entry entries[] = {{"a/b/c", .content = "x"}, {"d", .type = 'd'}, {NULL}};
+    const struct entry entries[] = {{"a/b/c", .content = "x"}, {"d", .type = 'd'}, {.path = NULL}};
     mode_t before = umask(0077);
     assert_unpacks(entries, false);
     umask(before);
@@ -140,8 +140,10 @@ END_TEST
 
 START_TEST(test_devices_and_pipes_are_passed_over)
 {
-    const struct entry entries[] = {
-        {"dev/null", .type = 'c'}, {"run/pipe", .type = 'p'}, {"after", .content = "x"}, {NULL}};
+    const struct entry entries[] = {{"dev/null", .type = 'c'},
+                                    {"run/pipe", .type = 'p'},
+                                    {"after", .content = "x"},
+                                    {.path = NULL}};
     assert_unpacks(entries, false);
     ck_assert(!exists("dev/null"));
     ck_assert(!exists("run/pipe"));
@@ -161,7 +163,7 @@ START_TEST(test_later_entry_replaces_earlier)
                                     {"full", .content = "flat"},
                                     {"dangling", .type = 'l', .content = "../secret"},
                                     {"dangling", .content = "own"},
-                                    {NULL}};
+                                    {.path = NULL}};
     assert_unpacks(entries, false);
     assert_content("twice", "2");
     assert_content("keep", "1"); /* not written through the link */
@@ -173,7 +175,7 @@ END_TEST
 
 START_TEST(test_hole_stays_a_hole)
 {
-    const struct entry entries[] = {{"sparse", .content = "x", .size = 32 << 20}, {NULL}};
+    const struct entry entries[] = {{"sparse", .content = "x", .size = 32 << 20}, {.path = NULL}};
     assert_unpacks(entries, false);
     struct stat st = stat_of("sparse");
     ck_assert_int_eq(st.st_size, 32 << 20);
@@ -233,7 +235,8 @@ END_TEST
 
 START_TEST(test_prefix_twin_is_another_name)
 {
-    const struct entry entries[] = {{"dir", .type = 'd'}, {"dir2/x", .content = "x"}, {NULL}};
+    const struct entry entries[] = {
+        {"dir", .type = 'd'}, {"dir2/x", .content = "x"}, {.path = NULL}};
     assert_unpacks(entries, false);
     assert_content("dir2/x", "x");
 }
@@ -244,7 +247,7 @@ START_TEST(test_deep_path_is_refused_and_can_be_removed)
     cleanup_buf struct buf path = BUF_INIT(64 * KIB);
     for (int i = 0; i < 10000; i++)
         ck_assert(buf_append_str(&path, "a/"));
-    struct entry entries[] = {{path.ptr, .type = 'd'}, {NULL}};
+    struct entry entries[] = {{path.ptr, .type = 'd'}, {.path = NULL}};
     ck_assert_int_eq(unpack_as(entries, false), -1);
     ck_assert_int_eq(err.code, ERR_INVALID_IMAGE);
     path.ptr[2 * CAP_IMAGE_DEPTH] = '\0';
@@ -260,7 +263,7 @@ START_TEST(test_long_name_is_refused)
     char name[NAME_MAX + 2];
     memset(name, 'n', sizeof(name) - 1);
     name[NAME_MAX + 1] = '\0';
-    const struct entry entries[] = {{name, .content = "x"}, {NULL}};
+    const struct entry entries[] = {{name, .content = "x"}, {.path = NULL}};
     ck_assert_int_eq(unpack_as(entries, false), -1);
     ck_assert_int_eq(err.code, ERR_INVALID_IMAGE);
     name[NAME_MAX] = '\0';
@@ -271,8 +274,8 @@ END_TEST
 /* --- bombs ------------------------------------------------------------------------------------ */
 START_TEST(test_too_many_bytes)
 {
-    const struct entry one[] = {{"f", .content = "1234567890"}, {NULL}};
-    const struct entry hole[] = {{"f", .content = "x", .size = (int64_t)1 << 40}, {NULL}};
+    const struct entry one[] = {{"f", .content = "1234567890"}, {.path = NULL}};
+    const struct entry hole[] = {{"f", .content = "x", .size = (int64_t)1 << 40}, {.path = NULL}};
     ck_assert_int_eq(unpack_as(hole, false), -1);
     ck_assert_int_eq(err.code, ERR_INVALID_IMAGE);
     ck_assert(!exists("f"));
@@ -288,7 +291,7 @@ START_TEST(test_zeros_behind_the_end)
     cleanup_buf struct buf tar = BUF_INIT(MIB);
     static char zeros[2 << 20];
     memset(zeros, 'a', sizeof(zeros) - 1);
-    const struct entry entries[] = {{"f", .content = zeros}, {NULL}};
+    const struct entry entries[] = {{"f", .content = zeros}, {.path = NULL}};
     build_tar(entries, GZIP, &tar);
     work.bytes_left = MIB;
     ck_assert_int_eq(unpack_bytes(tar.ptr, tar.len, false), -1);
@@ -298,8 +301,8 @@ END_TEST
 
 START_TEST(test_too_many_entries)
 {
-    const struct entry files[] = {{"a", .content = ""}, {"b", .content = ""}, {NULL}};
-    const struct entry deep[] = {{"c/d/e/f", .content = ""}, {NULL}};
+    const struct entry files[] = {{"a", .content = ""}, {"b", .content = ""}, {.path = NULL}};
+    const struct entry deep[] = {{"c/d/e/f", .content = ""}, {.path = NULL}};
     work.entries_left = 1;
     ck_assert_int_eq(unpack_as(files, false), -1);
     ck_assert_int_eq(err.code, ERR_INVALID_IMAGE);
@@ -315,7 +318,7 @@ END_TEST
 START_TEST(test_header_without_end)
 {
     cleanup_buf struct buf tar = BUF_INIT(16 * MIB);
-    const struct entry entries[] = {{"f", .content = ""}, {NULL}};
+    const struct entry entries[] = {{"f", .content = ""}, {.path = NULL}};
     build_tar(entries, PLAIN, &tar);
     cleanup_buf struct buf bomb = BUF_INIT(16 * MIB);
     for (int i = 0; i < 20000; i++) { /* headers of a long name (L) that nothing follows */
@@ -339,7 +342,7 @@ END_TEST
 /* --- damage ----------------------------------------------------------------------------------- */
 START_TEST(test_cut_archive)
 {
-    const struct entry entries[] = {{"f", .content = "some content that is cut"}, {NULL}};
+    const struct entry entries[] = {{"f", .content = "some content that is cut"}, {.path = NULL}};
     for (enum compression how = PLAIN; how <= XZ; how++) {
         cleanup_buf struct buf tar = BUF_INIT(MIB);
         build_tar(entries, how, &tar);
@@ -357,7 +360,7 @@ END_TEST
 START_TEST(test_bad_checksum)
 {
     cleanup_buf struct buf tar = BUF_INIT(MIB);
-    const struct entry entries[] = {{"f", .content = "x"}, {NULL}};
+    const struct entry entries[] = {{"f", .content = "x"}, {.path = NULL}};
     build_tar(entries, PLAIN, &tar);
     tar.ptr[0] = 'g';
     ck_assert_int_eq(unpack_bytes(tar.ptr, tar.len, false), -1);
@@ -369,7 +372,7 @@ END_TEST
 /* The digests are of all that there is. */
 START_TEST(test_trailing_bytes)
 {
-    const struct entry entries[] = {{"f", .content = "x"}, {NULL}};
+    const struct entry entries[] = {{"f", .content = "x"}, {.path = NULL}};
     for (enum compression how = PLAIN; how <= GZIP; how++) {
         cleanup_buf struct buf tar = BUF_INIT(MIB);
         build_tar(entries, how, &tar);
@@ -382,7 +385,7 @@ END_TEST
 
 START_TEST(test_stop)
 {
-    const struct entry entries[] = {{"f", .content = "x"}, {NULL}};
+    const struct entry entries[] = {{"f", .content = "x"}, {.path = NULL}};
     atomic_store(&stop, true);
     ck_assert_int_eq(unpack_as(entries, false), -1);
     ck_assert_int_eq(err.code, ERR_STOPPING);
@@ -395,7 +398,7 @@ START_TEST(test_whiteouts)
     const struct entry low[] = {{"a", .content = "a"},       {"d/e/f", .content = "f"},
                                 {"d/g", .content = "g"},     {"o/old", .content = "o"},
                                 {"o/sub/x", .content = "x"}, {"o/sub/y", .content = "y"},
-                                {"stay", .content = "s"},    {NULL}};
+                                {"stay", .content = "s"},    {.path = NULL}};
     const struct entry high[] = {{".wh.a", .content = ""},
                                  {"d/.wh.e", .content = ""},
                                  {"o/sub/x", .content = "new"}, /* before the whiteout of it all */
@@ -403,7 +406,7 @@ START_TEST(test_whiteouts)
                                  {"o/after", .content = "after"},
                                  {"nowhere/.wh.x", .content = ""},
                                  {".wh..wh.plnk", .type = 'd'},
-                                 {NULL}};
+                                 {.path = NULL}};
     assert_unpacks(low, true);
     assert_unpacks(high, true);
     ck_assert(!exists("a"));
@@ -424,8 +427,9 @@ END_TEST
 /* Whiteouts hide what lies below, not what the same layer brings. */
 START_TEST(test_whiteout_beside_its_name)
 {
-    const struct entry low[] = {{"a/old", .content = "1"}, {NULL}};
-    const struct entry high[] = {{"a/new", .content = "2"}, {".wh.a", .content = ""}, {NULL}};
+    const struct entry low[] = {{"a/old", .content = "1"}, {.path = NULL}};
+    const struct entry high[] = {
+        {"a/new", .content = "2"}, {".wh.a", .content = ""}, {.path = NULL}};
     assert_unpacks(low, true);
     assert_unpacks(high, true);
     ck_assert(!exists("a/old"));
@@ -435,7 +439,8 @@ END_TEST
 
 START_TEST(test_plain_tar_has_no_whiteouts)
 {
-    const struct entry entries[] = {{"a", .content = "a"}, {".wh.a", .content = "b"}, {NULL}};
+    const struct entry entries[] = {
+        {"a", .content = "a"}, {".wh.a", .content = "b"}, {.path = NULL}};
     assert_unpacks(entries, false);
     assert_content("a", "a");
     assert_content(".wh.a", "b");
