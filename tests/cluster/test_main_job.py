@@ -6,7 +6,6 @@ import subprocess
 import pytest
 
 from cluster import DOMAIN, NAMESPACE, curl, get, kubectl, objects_of, wait_for_page
-from server import SOAK
 
 PYTHON = {"id": "job-python", "image": "localhost/python:1"}
 BUSYBOX = {"id": "job-busybox", "image": "localhost/busybox:1"}
@@ -111,7 +110,7 @@ def test_distroless(by_curl):
 def test_one_id_again_and_again(by_curl):
     """Create, preview, delete of the same id in a row: nothing of the life before is in the way."""
     uids = set()
-    rounds = 20 if SOAK else 8
+    rounds = 20
     for _ in range(rounds):
         record = by_curl.json("POST", "/v1/sandboxes", 201, {"id": "again", "image": "localhost/busybox:1"})
         uids.add(record["uid"])

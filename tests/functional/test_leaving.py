@@ -94,7 +94,7 @@ def test_the_whole_tree_dies(server, api, box):
     wait_until(lambda: not count(api, box, "TREE"), what="the tree's death")
 
 
-@pytest.mark.parametrize("rounds", [500 if SOAK else 30])
+@pytest.mark.parametrize("rounds", [30 if WRAPPER else 500])
 @pytest.mark.parametrize("what", ["exec", "read", "write", "wait"])
 def test_b09_again_and_again_leaves_nothing(server, client, api, box, what, rounds):
     client.put(box, "big", b"b" * (4 << 20))
@@ -131,6 +131,25 @@ def test_b09_again_and_again_leaves_nothing(server, client, api, box, what, roun
         assert after["rss"] <= before["rss"] + 50 * 1024
     assert client.request("GET", client.file_url(box, "half")).status_code == 404
     assert client.exec(box, ["sh", "-c", "ls -A | grep -c podsandbox || true"])["stdout"] == "0\n"
+
+
+@pytest.mark.parametrize("rounds", [500 if SOAK else 100])
+def test_b09_unplugged_again_and_again_leaves_nothing(server, client, api, box, rounds):
+    """Up to 100 at once, as each is found out by probes that take their time."""
+    before = {}
+    for done in range(0, rounds + 10, 100):
+        socks = [start(server, box, ["sleep", "607"], disconnect_grace=0) for _ in range(100 if done else 10)]
+        wait_until(lambda: count(api, box, "sleep 607") == len(socks), what="the commands running")
+        for sock in socks:
+            unplug(sock)
+        wait_until(lambda: not count(api, box, "sleep 607") and client.sandbox(box)["running_execs"] == 0, 60, "the commands' death")
+        for sock in socks:
+            sock.close()
+        before = before or {**server.usage(), "inside": len(api.node.container(box).processes())}
+    wait_until(lambda: server.usage()["fds"] <= before["fds"] + 4,
+               what=lambda: f"descriptors back to {before['fds']}, now {server.descriptors()},")
+    assert server.usage()["threads"] <= before["threads"] + 1
+    assert len(api.node.container(box).processes()) == before["inside"]
 
 
 def test_many_waiting_clients_leave_at_once(server, client, api, box):
