@@ -55,6 +55,10 @@ def test_as_json(client, box):
     headers = {"Accept": "application/json"}
     body = client.request("GET", client.file_url(box, "text"), 200, headers=headers).json()
     assert body["content"] == "grüße" and body["encoding"] == "utf-8" and body["size"] == 7
+    edge = "a" * 8190 + "가나다"  # B28: characters across the boundary of a block are text all the same
+    client.put(box, "edge", edge.encode())
+    body = client.request("GET", client.file_url(box, "edge"), 200, headers=headers).json()
+    assert (body["content"], body["encoding"]) == (edge, "utf-8")
     client.put(box, "bytes", b"\xff\x00\xfe")
     body = client.request("GET", client.file_url(box, "bytes"), 200, headers=headers).json()
     assert base64.b64decode(body["content"]) == b"\xff\x00\xfe" and body["encoding"] == "base64"
@@ -67,7 +71,9 @@ def test_modes(client, api, box):
     assert client.exec(box, ["stat", "-c", "%a", "plain"])["stdout"] == "644\n"
     client.exec(box, ["chmod", "755", "plain"])
     client.put(box, "plain", b"y")
-    assert client.exec(box, ["stat", "-c", "%a", "plain"])["stdout"] == "755\n"  # kept on an overwrite
+    client.put(box, "plain", b"")
+    assert client.exec(box, ["stat", "-c", "%a %s", "plain"])["stdout"] == "755 0\n"  # kept on an overwrite, with nothing too (B22)
+    client.put(box, "plain", b"y")
     for bad in ("999", "8", "x", "-1", "0777777", ""):
         client.problem("PUT", client.file_url(box, "plain", f"&mode={bad}"), 400, data=b"z")
     assert client.read(box, "plain") == b"y"

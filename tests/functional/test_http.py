@@ -167,6 +167,13 @@ def test_b13_numbers(client, box, value):
     client.problem("POST", f"/v1/sandboxes/{box}/execs", 400, data=body, headers={"Content-Type": "application/json"})
 
 
+@pytest.mark.parametrize("value", [b"1e999", b"-1", b"0", b"0.5", b"2147483648", b"4294967376", b"9007199254740993", b"8e3000", b"null"])
+def test_b13_ports(client, box, value):
+    body = b'{"port":' + value + b',"wait":false}'
+    problem = client.problem("POST", f"/v1/sandboxes/{box}/previews", 400, data=body, headers={"Content-Type": "application/json"})
+    assert "port" in problem["detail"] or problem["code"] == "invalid_json" and "number" in problem["detail"]
+
+
 def test_b13_strict_answers(client, box):
     response = client.request("POST", f"/v1/sandboxes/{box}/execs", 200, json={"cmd": ["printf", "\\377\\376a\\300\\257"]})
 

@@ -249,6 +249,21 @@ def test_b48_a_delete_is_asked_again_until_all_is_gone(client, api, box, kind):
     assert api.sandbox_objects(box) == []
 
 
+@pytest.mark.parametrize("after", [False, True], ids=["not done", "done"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_b48_the_answer_to_a_removal_is_lost(client, api, box, kind, after):
+    """The delete of an object gets no answer, whether it was done or not: nothing stays, and the record does not lie."""
+    api.collects_garbage = False
+    preview(client, box, command=PORT_SERVER)
+    fault = api.cut(after=after, verb="delete", kind=kind)
+    response = client.request("DELETE", f"/v1/sandboxes/{box}", (204, 502, 503))
+    assert fault.hits == 1
+    if response.status_code == 204:
+        assert api.sandbox_objects(box) == []
+    client.wait_state(box, "gone")
+    assert api.sandbox_objects(box) == []
+
+
 def test_b48_without_garbage_collection_nothing_stays(client, api, box):
     api.collects_garbage = False
     preview(client, box, command=PORT_SERVER)

@@ -106,6 +106,18 @@ def test_b39_container_terminated(client, api, name, code, reason, want):
     client.delete(name)
 
 
+def test_b39_pod_succeeded(client, api):
+    """A pod that ended well before it was a sandbox is none."""
+    def script(node, pod):
+        node.assign(pod)
+        node.phase(pod, "Succeeded")
+    api.node.scripts["sandbox-well"] = script
+    problem = client.create_problem(502, "container_exited", id="well")
+    assert problem["category"] == "provision_error", problem
+    assert api.get("pods", "sandbox-well") is None
+    client.delete("well")
+
+
 def test_b39_one_bad_pull_is_not_a_failure(client, api):
     def script(node, pod):
         node.assign(pod)

@@ -1,5 +1,6 @@
 """The stream to the agent, and the watch, when they go wrong: B01, B02, B03, B06, B16, B28, B31, B38, B43, B45, B50."""
 
+import hashlib
 import json
 import os
 import socket
@@ -104,15 +105,16 @@ def test_b01_cut_again_and_again(client, api, box):
     assert "degraded" in [item["type"] for item in client.get(f"/v1/sandboxes/{box}/events?limit=500")["items"]]
 
 
-def test_b04_an_upload_over_a_stream_that_breaks(client, api, box):
-    """Fewer bytes than were sent: never a success with a cut file."""
+@pytest.mark.parametrize("how", ["RST", "close 1000", "a status of success"])
+def test_b04_an_upload_over_a_stream_that_breaks(client, api, box, how):
+    """Fewer bytes than were sent, and perhaps said to be all: never a success with a cut file."""
     client.put(box, "f", b"old")
     data = os.urandom(4 << 20)
     stream = api.stream(box)
 
     def cut():
         wait_until(lambda: stream.received_bytes > 196608)
-        stream.reset()
+        CUTS[how](stream)
     thread = threading.Thread(target=cut)
     thread.start()
     response = client.request("PUT", client.file_url(box, "f"), data=data)
@@ -122,6 +124,23 @@ def test_b04_an_upload_over_a_stream_that_breaks(client, api, box):
         assert have == data
     else:
         assert response.status_code >= 500 and have == b"old", response.text
+
+
+@pytest.mark.parametrize("how", ["RST", "a status of success"])
+def test_b04_b05_input_over_a_stream_that_breaks(client, api, box, how):
+    """A command's input goes on where it was: it reads every byte once."""
+    data = os.urandom(4 << 20)
+    started = client.start(box, ["sha256sum"])
+    stream = api.stream(box)
+
+    def cut():
+        wait_until(lambda: stream.received_bytes > 196608)
+        CUTS[how](stream)
+    thread = threading.Thread(target=cut)
+    thread.start()
+    client.request("PUT", f"/v1/sandboxes/{box}/execs/{started['id']}/stdin", 200, data=data)
+    thread.join()
+    assert client.exec_wait(box, started["id"])["stdout"].split()[0] == hashlib.sha256(data).hexdigest()
 
 
 def test_b53_a_download_that_cannot_be_finished_is_not_whole(server, client, api):
@@ -155,14 +174,16 @@ def test_b28_b03_frames_in_any_pieces(client, api, shape):
 
 @pytest.mark.parametrize("round_", range(200 if SOAK else 10))
 def test_b16_nothing_behind_the_101_is_lost(client, api, round_):
-    """The head and the first frames in one write. They hold a ping of the agent's protocol in three pieces: the pong tells
-    that no byte was lost."""
+    """The head and the first frames in one write, or, from the second round on, only the first bytes of them, as half of
+    a frame's header. They hold a ping of the agent's protocol in three pieces: the pong tells that no byte was lost."""
     ping = struct.pack("<IIB", 8, 0, 6) + b"eightbyt"
     frames = b"".join(frame(BINARY, b"\x01" + piece) for piece in (ping[:3], ping[3:11], ping[11:]))
-    fault = api.exec_fault("first", with_head=frames, run=False)
+    cut = round_ % len(frames) or len(frames)
+    fault = api.exec_fault("first", with_head=frames[:cut], run=False)
     client.create("first", expect=202, wait=False)
     wait_until(lambda: fault.streams and fault.streams[0].open.is_set())
     stream = fault.streams[0]
+    stream.socket.send_raw(frames[cut:])
     pong = struct.pack("<IIB", 8, 0, 7) + b"eightbyt"
     assert stream.wait_received(lambda data: pong in data), bytes(stream.received)
     stream.reset()
@@ -240,8 +261,9 @@ def test_b45_forbidden_is_said_at_once(client, api):
 
 
 def test_b45_a_long_refusal_is_quoted_in_part(client, api):
-    api.exec_fault("long", refuse=(500, b"y" * 100000, "text/plain"), times=None)
-    problem = client.create_problem(504, "ready_timeout", id="long", ready_timeout=2)
+    api.exec_fault("long", refuse=(500, b"hush-hush " + b"y" * 100000, "text/plain"), times=None)
+    problem = client.create_problem(504, "ready_timeout", id="long", ready_timeout=2, secrets=["hush-hush"])
+    assert "hush" not in json.dumps(problem["detail"]) + client.request("GET", "/v1/sandboxes/long").text
     assert len(json.dumps({name: value for name, value in problem.items() if name != "headers"})) < 8192
     client.delete("long")
 

@@ -88,6 +88,16 @@ def test_b25_env_values_are_not_code(client):
     client.delete(id)
 
 
+@pytest.mark.needs("programs")
+def test_b25_names_that_mean_something_are_the_callers(client, box):
+    """They reach the caller's program as they are, and nothing else."""
+    env = {"LD_PRELOAD": "/nowhere.so", "PATH": "/bin", "HOME": "/tmp", "IFS": "x", "PODSANDBOX_AGENT": "x"}
+    have = environment(client, box, env=env)
+    assert {name: have[name] for name in env} == env
+    assert client.exec(box, ["pwd"], env=env)["stdout"] == "/workspace\n"
+    assert not set(env.values()) & set(environment(client, box).values())
+
+
 def environment(client, id, **more):
     out = client.exec(id, ["env", "-0"], **more)["stdout"]
     return dict(item.split("=", 1) for item in out.split("\0") if item)
@@ -101,7 +111,7 @@ def environment(client, id, **more):
     ("stdin", {"cmd": ["true"], "stdin": 5}), ("stdin", {"cmd": ["true"], "stdin": "%%%", "stdin_encoding": "base64"}),
     ("stdin_encoding", {"cmd": ["true"], "stdin": "a", "stdin_encoding": "latin1"}),
     ("workdir", {"cmd": ["true"], "workdir": "a\u0000b"}), ("workdir", {"cmd": ["true"], "workdir": ""}),
-    *(("env", {"cmd": ["true"], "env": {name: "1"}}) for name in ("A B", "A=B", "", "1BAD", "A\nB", "A; touch /tmp/pwn #")),
+    *(("env", {"cmd": ["true"], "env": {name: "1"}}) for name in ("A B", "A=B", "", "1BAD", "A\nB", "A; touch /tmp/pwn #", "PATH\0")),
     ("on_disconnect", {"cmd": ["true"], "on_disconnect": "maybe"}), ("shell", {"cmd": ["true"], "shell": True}),
 ])
 def test_a_wrong_field_is_named(client, box, field, body):
