@@ -348,7 +348,7 @@ static int secrets_check(const struct text_list *secrets, struct err *err)
 
 static bool list_allows(const char *list, const char *value)
 {
-    if (!list || !*list) {
+    if (!list) {
         return true;
     }
     for (const char *item = list; *item;) {
@@ -367,7 +367,8 @@ static int policy_check(const struct sandbox_spec *spec, const struct policy *po
 {
     char user[32];
     snprintf(user, sizeof(user), "%lld", (long long)spec->run_as_user);
-    if (!list_allows(policy->allow_images, spec->image)) {
+    bool own_image = !policy->image || strcmp(spec->image, policy->image) != 0;
+    if (own_image && !list_allows(policy->allow_images, spec->image)) {
         return err_set(err, ERR_POLICY,
                        "field 'image': '%s' is not among the images that this server allows",
                        spec->image);
@@ -441,9 +442,10 @@ static int resources_check(struct spec_body *body, const struct policy *policy, 
     spec->cpu = asked->cpu ? TAKE_PTR(asked->cpu) : xstrdup(policy->cpu);
     spec->memory = asked->memory ? TAKE_PTR(asked->memory) : xstrdup(policy->memory);
     spec->storage = asked->storage ? TAKE_PTR(asked->storage) : xstrdup(policy->storage);
-    spec->cpu_request = cpu_given ? TAKE_PTR(asked->cpu_request) : xstrdup(policy->cpu_request);
-    spec->memory_request =
-        memory_given ? TAKE_PTR(asked->memory_request) : xstrdup(policy->memory_request);
+    const char *cpu_request = policy->cpu_request ? policy->cpu_request : spec->cpu;
+    const char *memory_request = policy->memory_request ? policy->memory_request : spec->memory;
+    spec->cpu_request = cpu_given ? TAKE_PTR(asked->cpu_request) : xstrdup(cpu_request);
+    spec->memory_request = memory_given ? TAKE_PTR(asked->memory_request) : xstrdup(memory_request);
     if (quantity_check("resources.cpu", spec->cpu, policy->max_cpu, true, err) < 0 ||
         quantity_check("resources.memory", spec->memory, policy->max_memory, false, err) < 0 ||
         quantity_check("resources.storage", spec->storage, policy->max_storage, false, err) < 0 ||

@@ -52,6 +52,8 @@ static const char *expected(const struct option_entry *entry)
 {
     static const char *const words[] = {
         [OPTION_TEXT] = "a text",
+        [OPTION_TEXT_NEEDED] = "something, or be left out",
+        [OPTION_TEXT_OR_EMPTY] = "a text",
         [OPTION_NUMBER] = "a number in range",
         [OPTION_SECONDS] = "seconds in range",
         [OPTION_BYTES] = "bytes in range, such as 64Mi",
@@ -60,15 +62,25 @@ static const char *expected(const struct option_entry *entry)
     return words[entry->type];
 }
 
+static bool is_text(const struct option_entry *entry)
+{
+    return entry->type == OPTION_TEXT || entry->type == OPTION_TEXT_NEEDED ||
+           entry->type == OPTION_TEXT_OR_EMPTY;
+}
+
 /* SOURCE names where TEXT came from, for the message. */
 static int set_option(struct options *options, const struct option_entry *entry, const char *text,
                       const char *source, struct err *err)
 {
     void *member = (char *)options + entry->offset;
     int64_t number = 0;
-    if (entry->type == OPTION_TEXT) {
+    if (is_text(entry)) {
+        if (!*text && entry->type == OPTION_TEXT_NEEDED) {
+            return err_set(err, ERR_CONFIG, "%s: '' must be %s", source, expected(entry));
+        }
+        bool counts = *text || entry->type == OPTION_TEXT_OR_EMPTY;
         free(*(char **)member);
-        *(char **)member = *text ? xstrdup(text) : NULL;
+        *(char **)member = counts ? xstrdup(text) : NULL;
         return 0;
     }
     if (entry->type == OPTION_BOOL) {
@@ -268,18 +280,9 @@ static int check(const struct options *options, struct err *err)
         return err_set(err, ERR_CONFIG,
                        "a default is above its ceiling (--ttl, --ready-timeout, --exec-timeout)");
     }
-    if (!options->preview_scheme || (strcmp(options->preview_scheme, "http") != 0 &&
-                                     strcmp(options->preview_scheme, "https") != 0)) {
+    if (strcmp(options->preview_scheme, "http") != 0 &&
+        strcmp(options->preview_scheme, "https") != 0) {
         return err_set(err, ERR_CONFIG, "--preview-scheme must be http or https");
-    }
-    const void *needed[] = {options->listen,     options->store,        options->driver,
-                            options->workdir,    options->cpu,          options->memory,
-                            options->storage,    options->preview_mode, options->namespace_,
-                            options->pull_policy};
-    for (size_t i = 0; i < ARRAY_LEN(needed); i++) {
-        if (!needed[i]) {
-            return err_set(err, ERR_CONFIG, "a setting that is needed is empty");
-        }
     }
     return 0;
 }
@@ -376,7 +379,7 @@ enum options_result options_load(int argc, char **argv, struct options *ret_opti
 void options_done(struct options *options)
 {
     for (size_t i = 0; i < option_count; i++) {
-        if (option_table[i].type == OPTION_TEXT) {
+        if (is_text(&option_table[i])) {
             char **member = (char **)(void *)((char *)options + option_table[i].offset);
             free(*member);
             *member = NULL;

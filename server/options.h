@@ -24,8 +24,9 @@ struct options {
     int64_t output_quota; /* bytes of one stream's journal */
     /* sandboxes: defaults and ceilings */
     const char *image;
-    const char *allow_images;                      /* comma list of patterns with *; NULL: any */
-    const char *allow_pull_policies, *allow_users; /* comma lists */
+    const char *allow_images;        /* comma list of patterns with *; NULL: any, "": the default */
+    const char *allow_pull_policies; /* comma list; "": the default */
+    const char *allow_users;         /* comma list; NULL: none */
     bool allow_writable_root;
     const char *pull_policy;
     int64_t run_as_user, run_as_group;
@@ -42,7 +43,8 @@ struct options {
     const char *network;              /* NULL: the driver's own default, as is `image` */
     /* previews */
     const char *preview_mode;
-    const char *preview_domain, *preview_scheme, *preview_tls_secret, *ingress_class;
+    const char *preview_domain, *preview_scheme, *preview_tls_secret;
+    const char *ingress_class; /* "": the cluster's default */
     const char *ingress_from, *ingress_annotations;
     int64_t preview_port;
     /* kubernetes */

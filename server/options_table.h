@@ -5,7 +5,10 @@
 
 /* The one table of settings: what --help shows, what the environment and the file may set. */
 enum option_type {
-    OPTION_TEXT,    /* const char *, NULL when empty */
+    /* const char *: NULL when not given; an empty one means the same, is refused, or counts */
+    OPTION_TEXT,
+    OPTION_TEXT_NEEDED,
+    OPTION_TEXT_OR_EMPTY,
     OPTION_NUMBER,  /* int64_t */
     OPTION_SECONDS, /* int64_t milliseconds, given in seconds (fractions allowed) */
     OPTION_BYTES,   /* int64_t, given as a quantity */

@@ -73,6 +73,21 @@ def test_b54_the_ingress_has_nothing_of_the_caller_but_the_host(client, api, box
                                                   "app.kubernetes.io/managed-by"}
 
 
+def test_empty_settings_mean_what_they_say(fresh):
+    """An empty class is the cluster's default one, and not nginx; requests follow the limits; there is no ceiling."""
+    options = [word for name in ("ingress-class", "cpu-request", "memory-request", "max-cpu", "max-memory") for word in (f"--{name}", "")]
+    server = fresh(*options).start()
+    client = server.client()
+    client.create("plain", resources={"cpu": 64})
+    preview(client, "plain", command=PORT_SERVER)
+    assert "ingressClassName" not in server.api.get("ingresses", "preview-plain")["spec"]
+    resources = server.api.get("pods", "sandbox-plain")["spec"]["containers"][0]["resources"]
+    assert resources["requests"]["cpu"] == resources["limits"]["cpu"] == "64"
+    assert resources["requests"]["memory"] == resources["limits"]["memory"]
+    assert client.get("/v1/capabilities")["limits"]["max_cpu"] is None
+    client.delete("plain")
+
+
 @pytest.mark.parametrize("body", [
     {"port": 0}, {"port": 65536}, {"port": -1}, {"port": "80"}, {"port": 80.5}, {"port": None}, {},
     *({"port": 8000, "subdomain": name} for name in (

@@ -136,7 +136,20 @@ START_TEST(test_refused)
         {"--cpu|-1", "--cpu"},
         {"--ttl|7200|--max-lifetime|3600", "--ttl"},
         {"--preview-scheme|ftp", "--preview-scheme"},
-        {"--listen=", "empty"},
+        {"--listen=", "--listen: '' must"},
+        {"--driver=", "--driver"},
+        {"--store=", "--store"},
+        {"--api-keys-file=", "--api-keys-file"}, /* not: everybody is the admin */
+        {"--log-level=", "--log-level"},
+        {"--pull-policy=", "--pull-policy"},
+        {"--workdir=", "--workdir"},
+        {"--cpu=", "--cpu"},
+        {"--memory=", "--memory"},
+        {"--storage=", "--storage"},
+        {"--preview-mode=", "--preview-mode"},
+        {"--preview-scheme=", "--preview-scheme"},
+        {"--namespace=", "--namespace"},
+        {"--agent-delivery=", "--agent-delivery"},
         {"--config|/nonexistent/podsandbox", "/nonexistent/podsandbox"},
     };
 
@@ -147,6 +160,48 @@ START_TEST(test_refused)
         ck_assert_msg(load(cases[i].args, &options, &err) == OPTIONS_BAD, "%s", cases[i].args);
         ck_assert_int_eq(err.code, ERR_CONFIG);
         ck_assert_msg(strstr(err.msg, cases[i].named) != NULL, "%s: %s", cases[i].args, err.msg);
+    }
+}
+END_TEST
+
+/* An empty value is not the default: it means "none", or what the help says. */
+START_TEST(test_empty)
+{
+    struct options options;
+    struct err err;
+    const char *all = "--ingress-class=|--allow-images=|--allow-pull-policies=|--cpu-request=|"
+                      "--memory-request=|--max-cpu=|--max-memory=|--max-storage=|--image=|"
+                      "--runtime-class=|--kubeconfig=";
+
+    ck_assert_msg(load(all, &options, &err) == OPTIONS_RUN, "%s", err.msg);
+    ck_assert_str_eq(options.ingress_class, "");
+    ck_assert_str_eq(options.allow_images, "");
+    ck_assert_str_eq(options.allow_pull_policies, "");
+    ck_assert_ptr_null(options.cpu_request);
+    ck_assert_ptr_null(options.memory_request);
+    ck_assert_ptr_null(options.max_cpu);
+    ck_assert_ptr_null(options.max_memory);
+    ck_assert_ptr_null(options.max_storage);
+    ck_assert_ptr_null(options.image);
+    ck_assert_ptr_null(options.runtime_class);
+    ck_assert_ptr_null(options.kubeconfig);
+    options_done(&options);
+    ck_assert_msg(load("--ingress-class=|--ingress-class=haproxy", &options, &err) == OPTIONS_RUN,
+                  "%s", err.msg);
+    ck_assert_str_eq(options.ingress_class, "haproxy");
+    options_done(&options);
+}
+END_TEST
+
+/* Whatever has a default says in its help what an empty value means, or refuses it. */
+START_TEST(test_empty_is_explained)
+{
+    for (size_t i = 0; i < option_count; i++) {
+        const struct option_entry *entry = &option_table[i];
+        bool counts =
+            entry->type == OPTION_TEXT_OR_EMPTY || (entry->type == OPTION_TEXT && entry->fallback);
+
+        ck_assert_msg(!counts || strstr(entry->help, "empty: "), "%s", entry->name);
     }
 }
 END_TEST
@@ -260,6 +315,8 @@ int main(void)
     tcase_add_test(cases, test_defaults);
     tcase_add_test(cases, test_order);
     tcase_add_test(cases, test_refused);
+    tcase_add_test(cases, test_empty);
+    tcase_add_test(cases, test_empty_is_explained);
     tcase_add_test(cases, test_refused_file);
     tcase_add_test(cases, test_help);
     tcase_add_test(cases, test_hash_key);

@@ -29,13 +29,19 @@ static const struct policy policy = {
     .max_lifetime_ms = 86400000,
 };
 
-static int parse(const char *text, struct sandbox_spec *ret_spec, struct err *err)
+static int parse_by(const struct policy *by, const char *text, struct sandbox_spec *ret_spec,
+                    struct err *err)
 {
     cleanup_json struct json *json = NULL;
     if (json_parse(text, strlen(text), JSON_STRICT, &json, err) < 0) {
         return -1;
     }
-    return sandbox_spec_parse(json, &policy, ret_spec, err);
+    return sandbox_spec_parse(json, by, ret_spec, err);
+}
+
+static int parse(const char *text, struct sandbox_spec *ret_spec, struct err *err)
+{
+    return parse_by(&policy, text, ret_spec, err);
 }
 
 START_TEST(defaults_are_filled_in)
@@ -53,6 +59,32 @@ START_TEST(defaults_are_filled_in)
     ck_assert(spec.wait);
     ck_assert(spec.read_only_root);
     ck_assert_ptr_null(spec.runtime_class);
+}
+END_TEST
+
+/* What the operator has left empty: no ceiling, requests like the limits, nothing but the default.
+ */
+START_TEST(empty_settings)
+{
+    cleanup(sandbox_spec_done) struct sandbox_spec spec = {0};
+    struct policy empty = policy;
+    struct err err = {0};
+    empty.cpu_request = empty.memory_request = NULL;
+    empty.max_cpu = empty.max_memory = empty.max_storage = NULL;
+    empty.allow_images = empty.allow_pull_policies = "";
+    empty.allow_users = NULL;
+    ck_assert_msg(parse_by(&empty, "{\"resources\":{\"cpu\":64}}", &spec, &err) == 0, "%s",
+                  err.msg);
+    ck_assert_str_eq(spec.image, "default:1");
+    ck_assert_str_eq(spec.cpu_request, "64");
+    ck_assert_str_eq(spec.memory_request, "2Gi");
+    static const char *const refused[] = {
+        "{\"image\":\"other:1\"}", "{\"image_pull_policy\":\"Always\"}", "{\"run_as_user\":1234}"};
+    for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
+        cleanup(sandbox_spec_done) struct sandbox_spec other = {0};
+        ck_assert_int_eq(parse_by(&empty, refused[i], &other, &err), -1);
+        ck_assert_msg(err.code == ERR_POLICY, "%s: %s", refused[i], err.msg);
+    }
 }
 END_TEST
 
@@ -182,6 +214,7 @@ int main(void)
     Suite *suite = suite_create("spec");
     TCase *tcase = tcase_create("spec");
     tcase_add_test(tcase, defaults_are_filled_in);
+    tcase_add_test(tcase, empty_settings);
     tcase_add_test(tcase, what_is_given_is_taken);
     tcase_add_loop_test(tcase, bad_specs_name_their_field, 0,
                         (int)(sizeof(bad_specs) / sizeof(bad_specs[0])));
