@@ -229,7 +229,7 @@ static void describe(struct exec *exec, const struct exec_spec *spec)
 
 static struct exec *build(struct sandbox *sandbox, struct exec_spec *spec)
 {
-    struct exec *exec = exec_new(sandbox, 0);
+    struct exec *exec = exec_new(sandbox, spec->number);
     exec->keep = spec->keep || spec->service;
     exec->service = spec->service;
     exec->max_output = spec->max_output;
@@ -259,7 +259,15 @@ static int count_pending(struct exec *exec, struct err *err)
     return 0;
 }
 
-/* A number, and a place among the running ones. */
+int64_t exec_reserve(struct sandbox *sandbox)
+{
+    pthread_mutex_lock(&sandbox->all->lock);
+    int64_t number = ++sandbox->last_exec;
+    pthread_mutex_unlock(&sandbox->all->lock);
+    return number;
+}
+
+/* A number (unless it has a reserved one), and a place among the running ones. */
 static int take_number(struct exec *exec, struct err *err)
 {
     struct sandbox *sandbox = exec->sandbox;
@@ -270,7 +278,7 @@ static int take_number(struct exec *exec, struct err *err)
         rc = err_set(err, ERR_BUSY, "%lld executions are running in this sandbox already",
                      (long long)max);
     } else {
-        exec->number = ++sandbox->last_exec;
+        exec->number = exec->number ? exec->number : ++sandbox->last_exec;
         exec->counted = !exec->service;
         sandbox->running_execs += exec->counted;
     }
@@ -356,6 +364,14 @@ bool exec_done(struct exec *exec)
     bool done = exec->facts || exec->lost;
     pthread_mutex_unlock(&exec->lock);
     return done;
+}
+
+bool exec_kept(struct exec *exec)
+{
+    pthread_mutex_lock(&exec->lock);
+    bool kept = exec->keep;
+    pthread_mutex_unlock(&exec->lock);
+    return kept;
 }
 
 struct event *exec_output_event(struct exec *exec)

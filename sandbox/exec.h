@@ -34,7 +34,8 @@ struct exec_spec {
     struct buf stdin_bytes;
     bool keep;                   /* on_disconnect: keep */
     int64_t disconnect_grace_ms; /* 10 s */
-    bool service; /* a preview's command: no timeout, not counted, kept, hidden from nothing */
+    bool service;   /* a preview's command: no timeout, not counted, kept, hidden from nothing */
+    int64_t number; /* of exec_reserve(); 0: the next one */
 };
 void exec_spec_done(struct exec_spec *spec);
 
@@ -43,6 +44,8 @@ void exec_spec_done(struct exec_spec *spec);
  * the claimed idempotency key's holder: its number is filled by the caller. */
 int exec_start(struct sandbox *sandbox, struct exec_spec *spec, struct exec **ret_exec,
                struct err *err) must_check;
+/* A number for exec_spec, so that it can be on record before its execution begins. */
+int64_t exec_reserve(struct sandbox *sandbox);
 struct exec *exec_ref(struct exec *exec);
 void exec_unref(struct exec *exec);
 

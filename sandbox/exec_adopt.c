@@ -12,6 +12,12 @@
 /* An agent knows PROTO_EXECS at most. */
 #define KNOWN_MAX PROTO_EXECS
 
+/* What it was is not on record: whether it is kept without a client, too. */
+bool exec_only_agent_knows(const struct exec *exec)
+{
+    return json_get_bool(exec->spec, "adopted", false);
+}
+
 /* --- from a row -------------------------------------------------------------------------- */
 
 static void take_spec(struct exec *exec)
@@ -66,7 +72,7 @@ static int from_agent(struct sandbox *sandbox, int64_t number, struct exec **ret
     json_set_null(spec, "timeout");
     json_set_int(spec, "max_output", sandbox->all->config.max_output);
     json_set_text(spec, "stdin", "none");
-    json_set_null(spec, "on_disconnect");
+    json_set_text(spec, "on_disconnect", "kill"); /* unless the agent says that it is kept */
     json_set_number(spec, "disconnect_grace", (double)EXEC_ADOPTED_GRACE_MS / 1000);
     json_set_bool(spec, "service", false);
     json_set_bool(spec, "adopted", true);
@@ -88,7 +94,7 @@ static void begin_on_loop(struct sandbox *sandbox, void *arg)
 {
     struct exec *exec = arg;
     (void)sandbox;
-    if (!exec->keep)
+    if (!exec->keep && !exec_only_agent_knows(exec))
         exec_start_grace(exec, EXEC_ADOPTED_GRACE_MS);
     exec_attach(exec);
     exec_unref(exec);
@@ -122,10 +128,26 @@ static void raise_last(struct sandbox *sandbox, int64_t number)
     pthread_mutex_unlock(&sandbox->all->lock);
 }
 
+/* A number that was reserved for a preview's command is not used again, even if that never began.
+ */
+static int raise_by_previews(struct sandbox *sandbox, struct err *err)
+{
+    struct preview_row *rows = NULL;
+    size_t count = 0;
+    if (store_list_previews(sandbox->all->store, sandbox->uid, &rows, &count, err))
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        raise_last(sandbox, rows[i].exec);
+    preview_rows_free(rows, count);
+    return 0;
+}
+
 int execs_adopt(struct sandbox *sandbox, struct err *err)
 {
     int64_t before = 0;
     size_t count = PAGE;
+    if (raise_by_previews(sandbox, err))
+        return -1;
     while (count == PAGE) {
         struct exec_row *rows = NULL;
         if (store_list_execs(sandbox->all->store, sandbox->uid, before, PAGE, &rows, &count, err))

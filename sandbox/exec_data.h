@@ -84,6 +84,7 @@ struct exec {
     bool sent, started;      /* OPEN went out; was answered */
     bool may_feed;           /* on this stream: it is known where the input goes on */
     bool owed;               /* the agent keeps it until COMMIT */
+    bool asked_keep;         /* an adopted one: the agent has said whether it is kept */
     bool forget;             /* the result is stored: it is only joined to say COMMIT */
     bool unsaved;            /* the store did not take the result yet */
     int64_t kill_grace_ms;   /* -1: no kill wanted */

@@ -105,7 +105,7 @@ int exec_store(struct exec *exec, struct err *err)
     struct exec_moment moment;
     struct json *facts = exec_facts_json(exec, &moment);
     struct scrubber *scrubber = sandbox_scrubber(exec->sandbox);
-    struct json *masked = exec_masked_spec(exec->spec, scrubber);
+    struct json *masked = exec_masked_spec(exec->spec, scrubber, exec_kept(exec));
     bool fits = json_print(masked, &spec);
     json_free(masked);
     scrubber_unref(scrubber);

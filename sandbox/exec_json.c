@@ -92,13 +92,15 @@ static struct scrubber *scrubber_of(struct sandboxes *all, const struct source *
     return scrubber;
 }
 
-struct json *exec_masked_spec(const struct json *spec, const struct scrubber *scrubber)
+struct json *exec_masked_spec(const struct json *spec, const struct scrubber *scrubber, bool kept)
 {
     struct json *masked = json_new_object();
     for (const struct json *item = json_first(spec); item; item = json_next(item)) {
         const char *name = json_key(item);
         if (strcmp(name, "cmd") == 0 || strcmp(name, "workdir") == 0)
             set_masked(masked, name, item, scrubber);
+        else if (kept && strcmp(name, "on_disconnect") == 0)
+            json_set_text(masked, name, "keep");
         else
             json_set(masked, name, json_copy(item));
     }
@@ -111,7 +113,8 @@ static void add_described(struct sandboxes *all, const struct source *source, st
                                         "stdin", "on_disconnect", "disconnect_grace", "service",
                                         NULL};
     struct scrubber *scrubber = scrubber_of(all, source);
-    struct json *spec = exec_masked_spec(source->spec, scrubber);
+    bool kept = source->exec && exec_kept(source->exec);
+    struct json *spec = exec_masked_spec(source->spec, scrubber, kept);
     copy_members(record, spec, names);
     json_free(spec);
     scrubber_unref(scrubber);

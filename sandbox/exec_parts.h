@@ -45,8 +45,10 @@ void exec_settle(struct exec *exec, bool saved);
 void exec_end(struct exec *exec, struct exec_facts *facts);
 void exec_save(struct exec *exec); /* on a worker: stores the result, then exec_settle */
 void exec_put_ranges(struct json *json, const char *name, const struct ranges *ranges);
-/* A copy with what came from the caller masked. */
-struct json *exec_masked_spec(const struct json *spec, const struct scrubber *scrubber);
+/* A copy with what came from the caller masked; KEPT: it lives on without a client, whatever SPEC
+ * says. */
+struct json *exec_masked_spec(const struct json *spec, const struct scrubber *scrubber, bool kept);
+bool exec_kept(struct exec *exec);
 /* The row as it is now, into the store. */
 int exec_store(struct exec *exec, struct err *err) must_check;
 void exec_facts_free(struct exec_facts *facts);
@@ -57,6 +59,7 @@ struct exec_moment { /* what goes with facts that were read */
 struct json *exec_facts_json(struct exec *exec, struct exec_moment *ret_moment);
 
 /* --- exec_adopt.c --- */
+bool exec_only_agent_knows(const struct exec *exec);
 /* Executions that the agent knows: those not in memory are looked up, on a worker. */
 void exec_adopt_known(struct sandbox *sandbox, const struct link_hello *hello,
                       struct exec *const *execs, size_t count);

@@ -132,7 +132,7 @@ static int scrub_row(const struct scrubbing *scrubbing, const struct exec_row *r
     if (rc == 0)
         rc = scrub_stored_stream(scrubbing, row, 2, result, &masks[1], err);
     if (rc == 0) {
-        cleanup_json struct json *masked_spec = exec_masked_spec(spec, scrubbing->scrubber);
+        cleanup_json struct json *masked_spec = exec_masked_spec(spec, scrubbing->scrubber, false);
         cleanup_json struct json *masked = masked_result(scrubbing, result, masks);
         rc = store_masked(scrubbing, row, masked_spec, masked, err);
     }

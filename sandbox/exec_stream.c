@@ -299,9 +299,13 @@ const struct feed_owner_ops exec_feed_ops = {hold, drop, ready};
 static void take_keep(struct exec *exec, const void *fields, size_t len)
 {
     uint64_t keep = 0;
-    if (!json_get_bool(exec->spec, "adopted", false) || !fields_u64(fields, len, TAG_KEEP, &keep) ||
-        keep == 0)
+    if (!exec_only_agent_knows(exec) || exec->asked_keep)
         return;
+    exec->asked_keep = true;
+    if (!fields_u64(fields, len, TAG_KEEP, &keep) || keep == 0) {
+        exec_start_grace(exec, EXEC_ADOPTED_GRACE_MS);
+        return;
+    }
     pthread_mutex_lock(&exec->lock);
     exec->keep = true;
     pthread_mutex_unlock(&exec->lock);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "sandbox/lifecycle.h"
 #include "sandbox/preview_access.h"
+#include "sandbox/previews_parts.h"
 
 #define HOST_MAX 253
 #define LABEL_MAX 63
@@ -24,22 +25,18 @@ void preview_request_done(struct preview_request *request)
 
 /* --- rows ------------------------------------------------------------------------------------ */
 
-struct rows {
-    struct preview_row *items;
-    size_t count;
-};
-
-static void rows_done(struct rows *rows)
+void preview_rows_done(struct preview_rows *rows)
 {
     preview_rows_free(rows->items, rows->count);
 }
 
-static int load(struct sandbox *sandbox, struct rows *rows, struct err *err)
+int preview_rows_load(struct sandbox *sandbox, struct preview_rows *ret_rows, struct err *err)
 {
-    return store_list_previews(sandbox->all->store, sandbox->uid, &rows->items, &rows->count, err);
+    return store_list_previews(sandbox->all->store, sandbox->uid, &ret_rows->items,
+                               &ret_rows->count, err);
 }
 
-static const struct preview_row *row_of(const struct rows *rows, int64_t port)
+const struct preview_row *preview_rows_of(const struct preview_rows *rows, int64_t port)
 {
     for (size_t i = 0; i < rows->count; i++) {
         if (rows->items[i].port == port) {
@@ -49,10 +46,17 @@ static const struct preview_row *row_of(const struct rows *rows, int64_t port)
     return NULL;
 }
 
-static int no_preview(const struct sandbox *sandbox, int64_t port, struct err *err)
+/* RET_ROW lies in RET_ROWS. ERR_NOT_FOUND. */
+static int find(struct sandbox *sandbox, int64_t port, struct preview_rows *ret_rows,
+                const struct preview_row **ret_row, struct err *err)
 {
-    return err_set(err, ERR_NOT_FOUND, "sandbox '%s' has no preview of port %lld", sandbox->id,
-                   (long long)port);
+    if (preview_rows_load(sandbox, ret_rows, err) < 0) {
+        return -1;
+    }
+    *ret_row = preview_rows_of(ret_rows, port);
+    return *ret_row ? 0
+                    : err_set(err, ERR_NOT_FOUND, "sandbox '%s' has no preview of port %lld",
+                              sandbox->id, (long long)port);
 }
 
 /* --- one at a time --------------------------------------------------------------------------- */
@@ -117,14 +121,14 @@ static int subdomain_check(struct sandbox *sandbox, const char *subdomain, struc
 int preview_host(struct sandbox *sandbox, const struct preview_request *request, char **ret_host,
                  bool *ret_first, struct err *err)
 {
-    cleanup(rows_done) struct rows rows = {0};
+    cleanup(preview_rows_done) struct preview_rows rows = {0};
     if (request->subdomain && subdomain_check(sandbox, request->subdomain, err) < 0) {
         return -1;
     }
-    if (load(sandbox, &rows, err) < 0) {
+    if (preview_rows_load(sandbox, &rows, err) < 0) {
         return -1;
     }
-    const struct preview_row *before = row_of(&rows, request->port);
+    const struct preview_row *before = preview_rows_of(&rows, request->port);
     bool first = before ? before->first : true;
     for (size_t i = 0; i < rows.count && !before; i++) {
         first = first && !rows.items[i].first;
@@ -162,7 +166,7 @@ struct exec *preview_end_command(struct sandbox *sandbox, int64_t port)
     return exec;
 }
 
-static int start_command(struct sandbox *sandbox, struct preview_request *request,
+static int start_command(struct sandbox *sandbox, struct preview_request *request, int64_t number,
                          struct exec **ret_exec, struct err *err)
 {
     cleanup(exec_spec_done) struct exec_spec spec = {
@@ -171,6 +175,7 @@ static int start_command(struct sandbox *sandbox, struct preview_request *reques
         .max_output = sandbox->all->config.max_output,
         .keep = true,
         .service = true,
+        .number = number,
     };
     request->command = (struct text_list){0};
     request->env = (struct text_map){0};
@@ -178,8 +183,7 @@ static int start_command(struct sandbox *sandbox, struct preview_request *reques
     return exec_start(sandbox, &spec, ret_exec, err);
 }
 
-/* Served by this server, whose hosts need nothing in the substrate. */
-static bool is_proxied(const struct preview_row *row)
+bool preview_is_proxied(const struct preview_row *row)
 {
     struct preview_facts facts;
     preview_facts_read(row->spec, &facts);
@@ -188,7 +192,7 @@ static bool is_proxied(const struct preview_row *row)
 
 static bool is_published(const struct sandbox *sandbox, const struct preview_row *row)
 {
-    return sandbox->all->driver->ops->unpublish && !is_proxied(row);
+    return sandbox->all->driver->ops->unpublish && !preview_is_proxied(row);
 }
 
 static int publish_box(struct sandbox *sandbox, const struct preview_row *row,
@@ -196,7 +200,7 @@ static int publish_box(struct sandbox *sandbox, const struct preview_row *row,
 {
     const struct driver *driver = sandbox->all->driver;
     char box_uid[UID_LEN];
-    if (is_proxied(row)) {
+    if (preview_is_proxied(row)) {
         return 0;
     }
     pthread_mutex_lock(&sandbox->all->lock);
@@ -214,8 +218,14 @@ static int publish_box(struct sandbox *sandbox, const struct preview_row *row,
     return driver->ops->publish(driver->self, &spec, ret_names, err);
 }
 
-/* What was begun, or was there before, goes. What cannot be removed now the sweep finds. */
-static void take_down(struct sandbox *sandbox, const struct preview_row *row)
+void preview_leave_to_sweep(struct sandbox *sandbox)
+{
+    pthread_mutex_lock(&sandbox->all->lock);
+    sandbox->previews_unfinished = true;
+    pthread_mutex_unlock(&sandbox->all->lock);
+}
+
+void preview_take_down(struct sandbox *sandbox, const struct preview_row *row)
 {
     const struct driver *driver = sandbox->all->driver;
     struct err err = {0};
@@ -226,23 +236,23 @@ static void take_down(struct sandbox *sandbox, const struct preview_row *row)
     if (failed) {
         log_event(LOG_LEVEL_WARN, "preview not taken down", "id", sandbox->id, "error", err.msg,
                   NULL);
+        preview_leave_to_sweep(sandbox);
     }
 }
 
-/* NAMES are the row's from then on. */
-static int publish_row(struct sandbox *sandbox, struct preview_row *row,
-                       struct preview_names *names, struct err *err)
+int preview_publish_row(struct sandbox *sandbox, struct preview_row *row,
+                        struct preview_names *names, struct err *err)
 {
     struct store *store = sandbox->all->store;
     if (store_put_preview(store, row, err) < 0 || publish_box(sandbox, row, names, err) < 0) {
         return -1;
     }
-    row->service = is_proxied(row) ? NULL : names->service;
-    row->ingress = is_proxied(row) ? NULL : names->ingress;
+    row->service = preview_is_proxied(row) ? NULL : names->service;
+    row->ingress = preview_is_proxied(row) ? NULL : names->ingress;
     return store_put_preview(store, row, err);
 }
 
-static void tell_published(struct sandbox *sandbox, const struct preview_row *row)
+void preview_tell(struct sandbox *sandbox, const struct preview_row *row)
 {
     struct json *detail = json_new_object();
     json_set_int(detail, "port", row->port);
@@ -253,10 +263,10 @@ static void tell_published(struct sandbox *sandbox, const struct preview_row *ro
 /* A preview that is replaced keeps its links. */
 static char *spec_for(struct sandbox *sandbox, const struct preview_request *request)
 {
-    cleanup(rows_done) struct rows rows = {0};
+    cleanup(preview_rows_done) struct preview_rows rows = {0};
     struct preview_facts facts = {.proxied = false};
-    if (load(sandbox, &rows, NULL) == 0) {
-        const struct preview_row *before = row_of(&rows, request->port);
+    if (preview_rows_load(sandbox, &rows, NULL) == 0) {
+        const struct preview_row *before = preview_rows_of(&rows, request->port);
         preview_facts_read(before ? before->spec : NULL, &facts);
     }
     if (!facts.is_private) {
@@ -267,7 +277,8 @@ static char *spec_for(struct sandbox *sandbox, const struct preview_request *req
     return preview_facts_write(&facts);
 }
 
-/* The record comes first, so that a crash leaves nothing that the sweep does not know. */
+/* The record comes first, with the number that the command will have, so that a crash leaves
+ * nothing that the sweep does not know. */
 int preview_begin(struct sandbox *sandbox, struct preview_request *request, const char *host,
                   bool first, struct exec **ret_exec, struct err *err)
 {
@@ -279,6 +290,7 @@ int preview_begin(struct sandbox *sandbox, struct preview_request *request, cons
         .port = request->port,
         .first = first,
         .host = (char *)(uintptr_t)host,
+        .exec = request->command.count > 0 ? exec_reserve(sandbox) : 0,
         .spec = spec,
         .created = clock_wall_ms(),
     };
@@ -286,20 +298,19 @@ int preview_begin(struct sandbox *sandbox, struct preview_request *request, cons
         store_put_preview(sandbox->all->store, &row, err) < 0) {
         return -1; /* a taken host starts nothing */
     }
-    if (request->command.count > 0 && start_command(sandbox, request, &exec, err) < 0) {
-        take_down(sandbox, &row);
+    if (row.exec && start_command(sandbox, request, row.exec, &exec, err) < 0) {
+        preview_take_down(sandbox, &row);
         return -1;
     }
-    row.exec = exec ? exec_number(exec) : 0;
-    if (publish_row(sandbox, &row, &names, err) < 0) {
+    if (preview_publish_row(sandbox, &row, &names, err) < 0) {
         if (exec) {
             exec_kill(exec, KILL_GRACE_MS);
             exec_unref(exec);
         }
-        take_down(sandbox, &row);
+        preview_take_down(sandbox, &row);
         return err_wrap(err, "publish port %lld", (long long)row.port);
     }
-    tell_published(sandbox, &row);
+    preview_tell(sandbox, &row);
     *ret_exec = exec;
     return 0;
 }
@@ -319,13 +330,10 @@ static void close_port(struct sandbox *sandbox, int64_t port)
 int preview_remove(struct sandbox *sandbox, int64_t port, struct err *err)
 {
     const struct driver *driver = sandbox->all->driver;
-    cleanup(rows_done) struct rows rows = {0};
-    if (load(sandbox, &rows, err) < 0) {
+    cleanup(preview_rows_done) struct preview_rows rows = {0};
+    const struct preview_row *row = NULL;
+    if (find(sandbox, port, &rows, &row, err) < 0) {
         return -1;
-    }
-    const struct preview_row *row = row_of(&rows, port);
-    if (!row) {
-        return no_preview(sandbox, port, err);
     }
     if (is_published(sandbox, row) &&
         driver->ops->unpublish(driver->self, sandbox->id, port, row->first, err) < 0) {
@@ -354,8 +362,8 @@ int preview_probe(struct sandbox *sandbox, int64_t port, int64_t timeout_ms, str
 
 int preview_ports(struct sandbox *sandbox, int64_t **ret_ports, size_t *ret_count, struct err *err)
 {
-    cleanup(rows_done) struct rows rows = {0};
-    if (load(sandbox, &rows, err) < 0) {
+    cleanup(preview_rows_done) struct preview_rows rows = {0};
+    if (preview_rows_load(sandbox, &rows, err) < 0) {
         return -1;
     }
     *ret_ports = xcalloc(rows.count + 1, sizeof(**ret_ports));
@@ -368,13 +376,10 @@ int preview_ports(struct sandbox *sandbox, int64_t **ret_ports, size_t *ret_coun
 
 int preview_exec(struct sandbox *sandbox, int64_t port, int64_t *ret_number, struct err *err)
 {
-    cleanup(rows_done) struct rows rows = {0};
-    if (load(sandbox, &rows, err) < 0) {
+    cleanup(preview_rows_done) struct preview_rows rows = {0};
+    const struct preview_row *row = NULL;
+    if (find(sandbox, port, &rows, &row, err) < 0) {
         return -1;
-    }
-    const struct preview_row *row = row_of(&rows, port);
-    if (!row) {
-        return no_preview(sandbox, port, err);
     }
     *ret_number = row->exec;
     return 0;
@@ -441,93 +446,11 @@ static struct json *row_json(struct sandbox *sandbox, const struct preview_row *
 int preview_json(struct sandbox *sandbox, int64_t port, bool ready, struct json **ret_json,
                  struct err *err)
 {
-    cleanup(rows_done) struct rows rows = {0};
-    if (load(sandbox, &rows, err) < 0) {
+    cleanup(preview_rows_done) struct preview_rows rows = {0};
+    const struct preview_row *row = NULL;
+    if (find(sandbox, port, &rows, &row, err) < 0) {
         return -1;
-    }
-    const struct preview_row *row = row_of(&rows, port);
-    if (!row) {
-        return no_preview(sandbox, port, err);
     }
     *ret_json = row_json(sandbox, row, ready);
     return 0;
-}
-
-/* --- the sweep ------------------------------------------------------------------------------- */
-
-static const struct side_object *ingress_of(const struct side_object *objects, size_t count,
-                                            const struct side_object *service)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(objects[i].kind, "Ingress") == 0 &&
-            strcmp(objects[i].name, service->name) == 0 && *objects[i].host) {
-            return &objects[i];
-        }
-    }
-    return NULL;
-}
-
-static int restore_one(struct sandbox *sandbox, const struct side_object *service,
-                       const struct side_object *ingress, struct err *err)
-{
-    struct preview_row row = {
-        .uid = sandbox->uid,
-        .port = service->port,
-        .first = str_starts(service->name, "preview-"),
-        .host = (char *)(uintptr_t)ingress->host,
-        .service = (char *)(uintptr_t)service->name,
-        .ingress = (char *)(uintptr_t)ingress->name,
-        .spec = (char *)(uintptr_t) "{}",
-        .created = clock_wall_ms(),
-    };
-    struct err why = {0};
-    if (store_put_preview(sandbox->all->store, &row, &why) == 0 || why.code == ERR_HOST_TAKEN) {
-        return 0; /* a taken one is left to the sweep */
-    }
-    return err_set(err, why.code, "%s", why.msg);
-}
-
-int previews_restore(struct sandbox *sandbox, const struct side_object *objects, size_t count,
-                     struct err *err)
-{
-    for (size_t i = 0; i < count; i++) {
-        const struct side_object *service = &objects[i];
-        const struct side_object *ingress = NULL;
-        if (strcmp(service->kind, "Service") == 0 && strcmp(service->id, sandbox->id) == 0) {
-            ingress = ingress_of(objects, count, service);
-        }
-        if (ingress && restore_one(sandbox, service, ingress, err) < 0) {
-            return -1;
-        }
-    }
-    pthread_mutex_lock(&sandbox->all->lock);
-    sandbox->previews_unknown = false;
-    pthread_mutex_unlock(&sandbox->all->lock);
-    return 0;
-}
-
-/* By its name; a row whose publishing was cut off by a crash has none yet, and owns its port. */
-static bool owns(const struct preview_row *row, const struct side_object *object)
-{
-    if (is_proxied(row)) {
-        return false;
-    }
-    if (!row->service) {
-        return row->port == object->port || !object->port;
-    }
-    return strcmp(row->service, object->name) == 0 ||
-           (row->ingress && strcmp(row->ingress, object->name) == 0);
-}
-
-bool previews_own(struct sandbox *sandbox, const struct side_object *object)
-{
-    cleanup(rows_done) struct rows rows = {0};
-    if (load(sandbox, &rows, NULL) < 0) {
-        return true;
-    }
-    bool owned = false;
-    for (size_t i = 0; i < rows.count; i++) {
-        owned = owned || owns(&rows.items[i], object);
-    }
-    return owned;
 }

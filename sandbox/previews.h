@@ -62,5 +62,7 @@ int preview_exec(struct sandbox *sandbox, int64_t port, int64_t *ret_number,
 struct side_object;
 int previews_restore(struct sandbox *sandbox, const struct side_object *objects, size_t count,
                      struct err *err) must_check;
+/* Completes, or takes down, what a server that ended was publishing. Blocks. */
+void previews_finish(struct sandbox *sandbox);
 /* Is it of a preview on record? True also when that cannot be told now. */
 bool previews_own(struct sandbox *sandbox, const struct side_object *object);

@@ -80,10 +80,11 @@ static char *json_to_text(struct json *json)
     return buf_take(&text, NULL);
 }
 
-/* What is secret of a sandbox. */
-static struct json *secrets_json_locked(const struct sandbox *sandbox)
+/* What is secret of a sandbox, and what only the next server needs to know. */
+static struct json *sealed_json_locked(const struct sandbox *sandbox)
 {
     struct json *json = json_new_object();
+    json_set_bool(json, "previews_unknown", sandbox->previews_unknown);
     json_set(json, "env", text_map_json(&sandbox->spec.env));
     json_set(json, "secrets", list_json(&sandbox->spec.secrets));
     return json;
@@ -97,7 +98,7 @@ int record_seal(struct sandbox *sandbox, struct sandbox_row *row, struct err *er
         return 0;
     }
     pthread_mutex_lock(&sandbox->all->lock);
-    cleanup_json struct json *json = secrets_json_locked(sandbox);
+    cleanup_json struct json *json = sealed_json_locked(sandbox);
     pthread_mutex_unlock(&sandbox->all->lock);
     if (!json_print(json, &plain)) {
         return err_set(err, ERR_TOO_LARGE, "environment and secrets are too large to keep");
@@ -124,6 +125,7 @@ static int open_secrets(struct sandbox *sandbox, const struct sandbox_row *row, 
     }
     text_map_restore(json_get(json, "env"), &sandbox->spec.env);
     list_restore(json_get(json, "secrets"), &sandbox->spec.secrets);
+    sandbox->previews_unknown = json_get_bool(json, "previews_unknown", false);
     return 0;
 }
 
@@ -216,7 +218,9 @@ static void load_duties(struct sandbox *sandbox)
     bool creating = sandbox->state == SANDBOX_CREATING;
     bool leftover = sandbox->state == SANDBOX_FAILED && sandbox->reason != ERR_LOST &&
                     sandbox->reason != ERR_ALREADY_EXISTS;
-    sandbox->adopting = sandbox->previews_unknown = creating && sandbox->blob_version == 0;
+    sandbox->adopting = creating && sandbox->blob_version == 0;
+    sandbox->previews_unknown = sandbox->previews_unknown || sandbox->adopting;
+    sandbox->previews_unfinished = true;
     sandbox->making = creating && !sandbox->adopting;
     sandbox->removing = sandbox->state == SANDBOX_DELETING || leftover;
     if (sandbox->making && sandbox->deadline) {

@@ -43,8 +43,7 @@ struct sandbox {
     struct sandboxes *all;
     atomic_uint refs;
     /* set once */
-    char id[ID_LEN];
-    char uid[UID_LEN];
+    char id[ID_LEN], uid[UID_LEN];
     char owner[OWNER_LEN];
     struct sandbox_spec spec; /* labels and secrets change under the lock */
     int64_t ready_deadline_ms;
@@ -67,12 +66,13 @@ struct sandbox {
     struct exec *execs; /* in memory: running or not yet committed; linked through exec->next */
     bool publishing;    /* a preview is being changed */
     /* duties of lifecycle.c, guarded too */
-    bool settling;         /* its job runs, or is queued */
-    bool dirty, saving;    /* the record differs from the store's; it is being written */
-    bool making;           /* the box is to be created */
-    bool removing;         /* the box is to be destroyed */
-    bool adopting;         /* found in the substrate: the agent's blob says what it is */
-    bool previews_unknown; /* adopted: what is published has not been looked up yet */
+    bool settling;            /* its job runs, or is queued */
+    bool dirty, saving;       /* the record differs from the store's; it is being written */
+    bool making;              /* the box is to be created */
+    bool removing;            /* the box is to be destroyed */
+    bool adopting;            /* found in the substrate: the agent's blob says what it is */
+    bool previews_unknown;    /* adopted: what is published has not been looked up yet; on record */
+    bool previews_unfinished; /* a row may be there whose publishing was cut off */
     int64_t save_after_ms, remove_after_ms;
     size_t remove_tries;
     struct err remove_error;

@@ -156,6 +156,7 @@ static void restore_previews(struct sandboxes *all, const struct side_object *ob
             log_event(LOG_LEVEL_WARN, "previews not restored yet", "id", sandbox->id, "error",
                       err.msg, NULL);
         }
+        previews_finish(sandbox);
         sandbox_unref(sandbox);
     }
     free(sandboxes);

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -305,6 +306,47 @@ def _instance(client, api):
     label = api.get("pods", "sandbox-who")["metadata"]["labels"]["podsandbox.dev/instance"]
     client.delete("who")
     return label
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_while_publishing(server, client, api, box, kind):
+    """The command runs and is on record with its preview: the next server completes what was begun."""
+    held = api.hold(verb="create", kind=kind)
+    with ThreadPoolExecutor(1) as pool:
+        lost = pool.submit(_ignore, lambda: preview(client, box, command=PORT_SERVER))
+        held.wait()
+        wait_until(lambda: fetch(api, box, 8000) == "200", what="the command serving")
+        server.kill()
+        api.faults.remove(held)
+        held.gate.open()
+        lost.result()
+    server.start()
+    item = wait_until(lambda: next((one for one in client.get(f"/v1/sandboxes/{box}/previews")["items"] if one["state"] == "ready"), None))
+    assert item["service"] == item["ingress"] == f"preview-{box}" and len(objects(api, box)) == 3
+    assert client.get(f"/v1/sandboxes/{box}/execs/{item['exec']}")["state"] == "running"
+    client.request("DELETE", f"/v1/sandboxes/{box}/previews/8000", 204)
+    wait_until(lambda: fetch(api, box, 8000) is None, what="the command's end")
+    assert objects(api, box) == set()
+
+
+def test_killed_between_adoption_and_the_look_for_previews(server, client, api, box):
+    preview(client, box, command=PORT_SERVER)
+    server.stop()
+    server.forget()
+    held = api.hold(verb="list", kind="services", times=None)
+    server.start()
+    client.wait_state(box, "running")
+    held.wait()
+    server.kill()
+    api.faults.remove(held)
+    held.gate.open()
+    server.start()
+    item = wait_until(lambda: client.get(f"/v1/sandboxes/{box}/previews")["items"])[0]
+    client.post("/v1/admin/reap")
+    assert item["port"] == 8000 and item["url"] == f"http://{box}.127.0.0.1.nip.io/" and len(objects(api, box)) == 3
+    record = client.get(f"/v1/sandboxes/{box}/execs/1")
+    assert record["state"] == "running" and record["on_disconnect"] == "keep"
+    assert fetch(api, box, 8000) == "200"
 
 
 def test_previews_survive_a_restart_and_the_loss_of_the_store(server, client, api, box):

@@ -403,31 +403,72 @@ static void count_down(void)
     }
 }
 
+/* A server that ends after STEPS steps of its start; false: it got through. */
+static bool run_killed(int steps)
+{
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        steps_left = steps;
+        stepper_watch(count_down);
+        world_start(&world);
+        stepper_run();
+        _exit(3);
+    }
+    int status = 0;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status) == 0;
+}
+
 START_TEST(test_killed_during_the_adoption)
 {
     bool killed = true;
     (void)world_create(&world, "{\"id\":\"a\",\"secrets\":[\"hunter2hunter2\"]}");
     for (int steps = 0; killed; steps++) {
         world_lose_store(&world);
-        pid_t pid = fork();
-        ck_assert_int_ge(pid, 0);
-        if (pid == 0) {
-            steps_left = steps;
-            stepper_watch(count_down);
-            world_start(&world);
-            stepper_run();
-            _exit(3);
-        }
-        int status = 0;
-        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-        ck_assert(WIFEXITED(status));
-        killed = WEXITSTATUS(status) == 0;
+        killed = run_killed(steps);
         world_start(&world);
         world_run(&world);
         world_expect(&world, "a", "running");
         ck_assert(sandbox_has_secrets(world_get(&world, "a")));
         ck_assert_str_eq(world_get(&world, "a")->spec.image, "image");
         ck_assert_uint_eq(substrate_count(&world.substrate), 1);
+        world_stop(&world);
+    }
+}
+END_TEST
+
+static void publish_with_command(void)
+{
+    struct err err = {0};
+    struct exec *exec = NULL;
+    cleanup(preview_request_done) struct preview_request request = {.port = 8000};
+    text_list_add(&request.command, "serve");
+    ck_assert_int_eq(
+        preview_begin(world_get(&world, "a"), &request, "a.preview.example", true, &exec, &err), 0);
+    exec_unref(exec);
+}
+
+/* Wherever the adoption is cut off, the preview is found by the next server. */
+START_TEST(test_killed_before_previews_are_found)
+{
+    bool killed = true;
+    (void)world_create(&world, "{\"id\":\"a\"}");
+    publish_with_command();
+    world_run(&world);
+    for (int steps = 0; killed; steps++) {
+        struct err err = {0};
+        cleanup_free int64_t *ports = NULL;
+        size_t count = 0;
+        world_lose_store(&world);
+        killed = run_killed(steps);
+        world_start(&world);
+        world_run(&world);
+        world_sweep(&world);
+        ck_assert_uint_eq(substrate_objects(&world.substrate, "a"), 3);
+        ck_assert_int_eq(preview_ports(world_get(&world, "a"), &ports, &count, &err), 0);
+        ck_assert_uint_eq(count, 1);
         world_stop(&world);
     }
 }
@@ -454,6 +495,7 @@ int main(void)
                                   test_store_is_older,
                                   test_agent_is_behind,
                                   test_killed_during_the_adoption,
+                                  test_killed_before_previews_are_found,
                                   NULL};
     return run_suite("adopt", tests, setup, teardown);
 }

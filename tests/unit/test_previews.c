@@ -353,6 +353,28 @@ START_TEST(test_one_at_a_time)
 }
 END_TEST
 
+/* What a server that was killed leaves: a row, whose command never began, or that has none. */
+START_TEST(test_cut_off_while_publishing)
+{
+    struct err err = {0};
+    char host[] = "a.preview.example", other[] = "b.preview.example", spec[] = "{}";
+    struct preview_row row = {
+        .uid = sandbox->uid, .port = 8000, .first = true, .host = host, .exec = 77, .spec = spec};
+    ck_assert_int_eq(store_put_preview(world.store, &row, &err), 0);
+    row = (struct preview_row){.uid = sandbox->uid, .port = 9000, .host = other, .spec = spec};
+    ck_assert_int_eq(store_put_preview(world.store, &row, &err), 0);
+    world_restart(&world);
+    sandbox = world_get(&world, "a");
+    world_sweep(&world);
+    ck_assert_uint_eq(count_rows(), 1);
+    cleanup_json struct json *json = shown(9000, true);
+    ck_assert_str_eq(json_get_text(json, "state"), "ready");
+    ck_assert_str_eq(json_get_text(json, "service"), "preview9000-a");
+    ck_assert_uint_eq(substrate_objects(&world.substrate, "a"), 3);
+    ck_assert_int_eq(exec_reserve(sandbox), 78); /* no number twice */
+}
+END_TEST
+
 START_TEST(test_probe)
 {
     struct err err = {0};
@@ -386,6 +408,7 @@ int main(void)
                                   test_b48_publishing_fails,
                                   test_not_running,
                                   test_one_at_a_time,
+                                  test_cut_off_while_publishing,
                                   test_probe,
                                   NULL};
     return run_suite("previews", tests, setup, teardown);
