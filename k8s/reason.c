@@ -70,7 +70,9 @@ static void fill_identity(const struct json *pod, struct box_info *info)
     copy_member(info->workdir, sizeof(info->workdir), container, "workingDir");
     copy_member(info->cpu_limit, sizeof(info->cpu_limit), limits, "cpu");
     copy_member(info->memory_limit, sizeof(info->memory_limit), limits, "memory");
-    (void)str_to_bytes(json_get_text(limits, "ephemeral-storage"), &info->storage_limit);
+    const char *storage = json_get_text(limits, "ephemeral-storage");
+    if (storage != NULL)
+        (void)str_to_bytes(storage, &info->storage_limit); /* somebody else's may be anything */
     info->created_ms = created != NULL ? time_parse(created) : -1;
     if (info->created_ms < 0)
         created = json_get_text(metadata, "creationTimestamp");
