@@ -20,6 +20,7 @@
 #include "local/image_tree.h"
 
 #define TICKS_MS 100
+#define RUNS_MAX 3
 
 struct holding {
     char hex[IMAGE_HEX_LEN];
@@ -27,9 +28,10 @@ struct holding {
     struct holding *next;
 };
 
-/* Somebody unpacks for KEY; the others wait for it. */
+/* Somebody unpacks for a request's key and identity; the others wait for it. */
 struct job {
-    char key[IMAGE_HEX_LEN];
+    char key[IMAGE_HEX_LEN], identity[IMAGE_HEX_LEN];
+    char hex[IMAGE_HEX_LEN]; /* what it led to */
     bool done;
     int rc;
     struct err err;
@@ -224,6 +226,9 @@ static int unpack_archived(struct request *request, int archive, enum image_kind
         return err_errno(err, ERR_IMAGE_PULL_FAILED, errno, "unpack the archive");
     if (image_layout_read(archive, kind, &wanted, &layout, err) < 0)
         return -1;
+    memcpy(ret_hex, layout.hex, IMAGE_HEX_LEN);
+    if (image_cache_has(&request->store->cache, layout.hex))
+        return 0; /* the archive was asked for by another name */
     struct image_temp inner;
     if (image_temp_make(&request->store->cache, &inner, err) < 0)
         return -1;
@@ -231,7 +236,6 @@ static int unpack_archived(struct request *request, int archive, enum image_kind
         image_temp_remove(&request->store->cache, &inner);
         return -1;
     }
-    memcpy(ret_hex, layout.hex, IMAGE_HEX_LEN);
     return 0;
 }
 
@@ -341,78 +345,80 @@ static bool hold_known(struct request *request, struct image *ret_image)
            hold(request->store, hex, ret_image);
 }
 
-static struct job *find_job(struct image_store *store, const char *key)
+static struct job *find_job(const struct request *request)
 {
-    struct job *job = store->jobs;
-    while (job != NULL && strcmp(job->key, key) != 0)
+    struct job *job = request->store->jobs;
+    while (job != NULL &&
+           (strcmp(job->key, request->key) != 0 || strcmp(job->identity, request->identity) != 0))
         job = job->next;
     return job;
 }
 
-static void leave_job(struct job *job)
+/* Under the lock. 1: the image was removed again before it could be held. */
+static int end_job(struct image_store *store, struct job *job, struct image *ret_image,
+                   struct err *err)
 {
+    int rc = job->rc;
+    if (rc < 0)
+        err_set(err, job->err.code, "%s", job->err.msg);
+    else if (!hold(store, job->hex, ret_image))
+        rc = 1;
     if (--job->users == 0)
         free(job);
+    return rc;
 }
 
-/* Under the lock, which is let go meanwhile. */
-static int wait_for_job(struct image_store *store, struct job *job, struct err *err)
+/* Under the lock, which is let go meanwhile; as end_job(). */
+static int wait_for_job(struct image_store *store, struct job *job, struct image *ret_image,
+                        struct err *err)
 {
     job->users++;
     while (!job->done)
         pthread_cond_wait(&store->changed, &store->lock);
-    int rc = job->rc;
-    if (rc < 0)
-        err_set(err, job->err.code, "%s", job->err.msg);
-    leave_job(job);
-    return rc;
+    return end_job(store, job, ret_image, err);
 }
 
-/* Under the lock, which is let go meanwhile. */
+/* Under the lock, which is let go meanwhile; as end_job(). */
 static int run_job(struct request *request, struct image *ret_image, struct err *err)
 {
     struct image_store *store = request->store;
     struct job *job = xcalloc(1, sizeof(*job));
-    char hex[IMAGE_HEX_LEN];
     memcpy(job->key, request->key, IMAGE_HEX_LEN);
+    memcpy(job->identity, request->identity, IMAGE_HEX_LEN);
     job->users = 1;
     job->next = store->jobs;
     store->jobs = job;
     pthread_mutex_unlock(&store->lock);
-    int rc = unpack(request, hex, &job->err);
+    job->rc = unpack(request, job->hex, &job->err);
     pthread_mutex_lock(&store->lock);
-    if (rc == 0 && !hold(store, hex, ret_image))
-        rc = err_set(&job->err, ERR_IMAGE_PULL_FAILED, "the image left the cache at once");
-    if (rc == 0 && request->identity[0] != '\0' && is_settled(&request->place.st))
-        image_cache_remember(&store->cache, request->key, request->identity, hex);
+    if (job->rc == 0 && request->identity[0] != '\0' && is_settled(&request->place.st))
+        image_cache_remember(&store->cache, request->key, request->identity, job->hex);
     struct job **at = &store->jobs;
     while (*at != job)
         at = &(*at)->next;
     *at = job->next;
-    job->rc = rc;
     job->done = true;
-    if (rc < 0)
-        err_set(err, job->err.code, "%s", job->err.msg);
     pthread_cond_broadcast(&store->changed);
-    leave_job(job);
-    return rc;
+    return end_job(store, job, ret_image, err);
 }
 
 static int obtain(struct request *request, struct image *ret_image, struct err *err)
 {
     struct image_store *store = request->store;
-    int rc = 1; /* not known yet */
+    int rc = 1, runs = 0; /* not known yet */
     pthread_mutex_lock(&store->lock);
     while (rc > 0) {
-        struct job *job = find_job(store, request->key);
+        struct job *job = find_job(request);
         if (hold_known(request, ret_image))
             rc = 0;
         else if (atomic_load(&store->stop))
             rc = err_set(err, ERR_STOPPING, "the server is stopping");
+        else if (job == NULL && runs++ == RUNS_MAX)
+            rc = err_set(err, ERR_IMAGE_PULL_FAILED, "it is removed from the cache time and again");
         else if (job == NULL)
             rc = run_job(request, ret_image, err);
-        else if (wait_for_job(store, job, err) < 0)
-            rc = -1;
+        else
+            rc = wait_for_job(store, job, ret_image, err);
     }
     pthread_mutex_unlock(&store->lock);
     return rc;

@@ -186,16 +186,21 @@ static bool read_about(int folder, struct json **ret_json)
            json_parse(buf_text(&text), text.len, JSON_STRICT, ret_json, NULL) == 0;
 }
 
+bool image_cache_has(struct image_cache *cache, const char *hex)
+{
+    cleanup_json struct json *json = NULL;
+    cleanup_fd int folder = openat(cache->images, hex, OPEN_FOLDER);
+    return folder >= 0 && read_about(folder, &json);
+}
+
 /* 0, or an errno value. Of two that were made at once the first stays, if it is whole. */
 static int put_in_place(struct image_cache *cache, const struct image_temp *temp, const char *hex)
 {
-    cleanup_json struct json *json = NULL;
     if (renameat(cache->unpacking, temp->name, cache->images, hex) == 0)
         return 0;
     if (errno != EEXIST && errno != ENOTEMPTY)
         return errno;
-    cleanup_fd int there = openat(cache->images, hex, OPEN_FOLDER);
-    if (there >= 0 && read_about(there, &json))
+    if (image_cache_has(cache, hex))
         return EEXIST;
     return renameat2(cache->unpacking, temp->name, cache->images, hex, RENAME_EXCHANGE) == 0
                ? EEXIST

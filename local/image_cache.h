@@ -38,6 +38,8 @@ int image_cache_commit(struct image_cache *cache, struct image_temp *temp,
                        const struct image *image, uint64_t bytes, struct err *err) must_check;
 /* False when it is not there, or not whole (the machine lost power). Counts as a use. */
 bool image_cache_load(struct image_cache *cache, const char *hex, struct image *ret_image);
+/* Whether image_cache_load() would find it; no use. */
+bool image_cache_has(struct image_cache *cache, const char *hex);
 /* Takes the image away, into TEMP, which the caller removes. False when it is not there. */
 bool image_cache_take(struct image_cache *cache, const char *hex, struct image_temp *ret_temp);
 

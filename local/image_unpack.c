@@ -23,7 +23,7 @@ struct source {
     struct crypto_sha256 raw, plain;
     uint64_t plain_left; /* bytes that the tar may yet have */
     size_t header_left;  /* and before its next entry, while `in_header` */
-    bool in_header;
+    bool in_header, is_layer;
     enum err_code code; /* of a failure that is not the archive's fault, or ERR_NONE */
     char raw_block[BLOCK], plain_block[BLOCK];
 };
@@ -76,7 +76,8 @@ static la_ssize_t read_plain(struct archive *archive, void *arg, const void **re
         return fail(source, archive, ERR_INVALID_IMAGE, "a header is larger than one may be");
     if (source->in_header)
         source->header_left -= (size_t)n;
-    crypto_sha256_add(&source->plain, source->plain_block, (size_t)n);
+    if (source->is_layer)
+        crypto_sha256_add(&source->plain, source->plain_block, (size_t)n);
     *ret_block = source->plain_block;
     return n;
 }
@@ -261,6 +262,7 @@ int image_unpack(struct image_tree *tree, int fd, struct image_work *work,
     locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0), before = uselocale(utf8);
     source->fd = fd;
     source->work = work;
+    source->is_layer = tree->is_layer;
     source->plain_left = work->bytes_left; /* the tar is larger than what is in it */
     crypto_sha256_start(&source->raw);
     crypto_sha256_start(&source->plain);
@@ -278,7 +280,10 @@ int image_unpack(struct image_tree *tree, int fd, struct image_work *work,
         crypto_sha256_end(&source->raw, hash);
         image_hex(hash, ret_sums->raw);
         crypto_sha256_end(&source->plain, hash);
-        image_hex(hash, ret_sums->plain);
+        if (tree->is_layer)
+            image_hex(hash, ret_sums->plain);
+        else
+            ret_sums->plain[0] = '\0';
     }
     free(source);
     return rc;

@@ -20,7 +20,7 @@ struct image_work {
 
 struct image_sums {
     char raw[IMAGE_HEX_LEN];   /* of the archive as it is stored */
-    char plain[IMAGE_HEX_LEN]; /* of the tar in it */
+    char plain[IMAGE_HEX_LEN]; /* of a layer: of the tar in it, else "" */
 };
 
 /* Unpacks the tar that FD reads (plain, or in gzip, zstd or xz) into TREE, all of it read, and says

@@ -1,4 +1,4 @@
-foreach(test image image_cache image_unpack)
+foreach(test image image_cache image_oci image_unpack)
     podsandbox_unit_test(${test} USES podsandbox_local podsandbox_base)
     target_sources(test_${test} PRIVATE temp_dir.c image_builder.c)
 endforeach()

@@ -173,6 +173,8 @@ START_TEST(test_docker_archive)
     assert_is_python("python:1");
     assert_is_python("docker-archive:python.tar:1");
     assert_refused("python:2", ERR_INVALID_IMAGE);
+    const struct text_list none = {.count = 0};
+    ck_assert_int_eq(image_gc(store, &none, 0, &err), 0); /* or it is known by its id */
     write_file(low_name, high.ptr, high.len);
     pack_folder(folder, tar);
     assert_refused("python", ERR_INVALID_IMAGE);

@@ -2,9 +2,11 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -92,6 +94,33 @@ START_TEST(test_limits)
     store_reopen(&(struct image_limits){.bytes = 2048, .entries = 100});
     assert_refused("t", ERR_INVALID_IMAGE);
     assert_refused("i", ERR_INVALID_IMAGE);
+}
+END_TEST
+
+/* As when the disk is full. */
+START_TEST(test_files_that_cannot_be_written)
+{
+    static char content[256 << 10];
+    memset(content, 'x', sizeof(content) - 1);
+    const struct entry entries[] = {{"f", .content = content}, {.path = NULL}};
+    const struct entry *const layers[] = {entries, NULL};
+    struct rlimit before, small;
+    make_tar("t.tar", entries, PLAIN);
+    make_layout("i", (struct layout){.layers = layers});
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = 100 << 10;
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+    assert_refused("t", ERR_IMAGE_PULL_FAILED);
+    assert_refused("i", ERR_IMAGE_PULL_FAILED);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_DFL);
+    ck_assert_uint_eq(count_in("cache/images"), 0);
+    struct image image;
+    assert_resolves("t", &image);
+    assert_has(&image, "f", content);
+    image_release(store, &image);
 }
 END_TEST
 
@@ -248,6 +277,7 @@ int main(void)
     tcase_add_test(tcase, test_bad_diff_id);
     tcase_add_test(tcase, test_escape_leaves_nothing);
     tcase_add_test(tcase, test_limits);
+    tcase_add_test(tcase, test_files_that_cannot_be_written);
     tcase_add_test(tcase, test_stopped_store);
     tcase_add_test(tcase, test_leftovers_of_a_crash);
     tcase_add_test(tcase, test_image_that_is_not_whole);
