@@ -19,10 +19,11 @@ struct dial;
 #define DIAL_BUCKETS 64 /* a power of two */
 
 struct options {
-    int listen_fd;             /* -1: the abstract socket, with the peer check */
-    const char *uid;           /* of the sandbox; NULL: any hello's */
-    int64_t first_hello_ms;    /* without a hello by then: exit */
-    int64_t without_server_ms; /* without a stream for so long: execs without KEEP are killed */
+    int listen_fd;                 /* -1: the abstract socket, with the peer check */
+    const char *uid;               /* of the sandbox; NULL: any hello's */
+    int64_t first_hello_ms;        /* without a hello by then: exit */
+    int64_t without_server_ms;     /* without a stream for so long: execs without KEEP are killed */
+    int64_t end_without_server_ms; /* and then all ends; 0: it does not */
 };
 
 struct helper { /* the zygote that file and port requests are forked from */
@@ -53,7 +54,7 @@ struct agent {
     bool configured;
     int64_t deadline_ms; /* 0: none */
 
-    struct timer deadline, first_hello, without_server, listen_again;
+    struct timer deadline, first_hello, without_server, end_without_server, listen_again;
 
     struct exec *execs; /* known by their id */
     size_t exec_count, running;

@@ -376,9 +376,12 @@ void conn_lose(struct conn *conn)
     exec_stream_lost(conn);
     dial_stream_lost(conn);
     task_stream_lost(conn);
-    if (agent->conn == conn)
-        timer_set(&agent->loop, &agent->without_server,
-                  now_ms() + agent->options.without_server_ms);
+    if (agent->conn != conn)
+        return;
+    timer_set(&agent->loop, &agent->without_server, now_ms() + agent->options.without_server_ms);
+    if (agent->options.end_without_server_ms > 0)
+        timer_set(&agent->loop, &agent->end_without_server,
+                  now_ms() + agent->options.end_without_server_ms);
 }
 
 static void conn_free(struct conn *conn)

@@ -65,6 +65,7 @@ static void attach(struct conn *conn)
     timer_clear(&agent->loop, &conn->hello_timer);
     timer_clear(&agent->loop, &agent->first_hello);
     timer_clear(&agent->loop, &agent->without_server);
+    timer_clear(&agent->loop, &agent->end_without_server);
 }
 
 static int64_t deadline_left(const struct agent *agent)

@@ -22,6 +22,7 @@ static const char help[] =
     "    --listen-fd N        on this listening socket, not on the abstract one\n"
     "    --first-hello S      exit when no server has come after S seconds (300)\n"
     "    --without-server S   end executions after S seconds without a server (600)\n"
+    "    --end-without-server S   exit after S seconds without a server (0: never)\n"
     "  attach             join standard input and output with the agent of this sandbox\n"
     "  install DIRECTORY  copy this program there\n"
     "  --version, --help\n"
@@ -60,6 +61,8 @@ static int serve_command(char **args)
             options.first_hello_ms = (int64_t)value * 1000;
         else if (strcmp(args[0], "--without-server") == 0)
             options.without_server_ms = (int64_t)value * 1000;
+        else if (strcmp(args[0], "--end-without-server") == 0)
+            options.end_without_server_ms = (int64_t)value * 1000;
         else
             return usage("unknown option: ", args[0]);
     }

@@ -103,6 +103,13 @@ static void on_without_server(struct timer *timer)
     exec_kill_all_unkept(agent);
 }
 
+static void on_end_without_server(struct timer *timer)
+{
+    struct agent *agent =
+        (struct agent *)(void *)((char *)timer - offsetof(struct agent, end_without_server));
+    agent_end(agent, PROTO_EXIT_NO_HELLO, "terminated", "no server has come back");
+}
+
 /* --- the beginning -------------------------------------------------------------------------------
  */
 
@@ -205,6 +212,7 @@ int serve(const struct options *options, char *const *environment)
         .deadline.fire = on_deadline,
         .first_hello.fire = on_first_hello,
         .without_server.fire = on_without_server,
+        .end_without_server.fire = on_end_without_server,
     };
     if (getpid() != 1) {
         (void)fprintf(stderr, "podsandbox-agent: serve has to be PID 1 of a PID namespace\n");

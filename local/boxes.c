@@ -20,6 +20,12 @@ void boxes_remove_locked(struct local *local, struct box *box)
     while (*at != box)
         at = &(*at)->next;
     *at = box->next;
+}
+
+void box_free(struct local *local, struct box *box)
+{
+    if (box->image.root)
+        image_release(local->images, &box->image);
     free(box);
 }
 

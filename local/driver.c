@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "local/driver_impl.h"
+#include "local/preflight.h"
 #include "net/socket_stream.h"
 
 #define HOST_IMAGE "host"
@@ -37,7 +38,11 @@ static int local_start(void *self, const struct box_observer *observer, struct e
 
 static void local_stop(void *self)
 {
-    ends_stop(self);
+    struct local *local = self;
+
+    if (local->images)
+        image_store_stop(local->images);
+    ends_stop(local);
 }
 
 static void local_free(void *self)
@@ -48,8 +53,12 @@ static void local_free(void *self)
     while (local->boxes) {
         cleanup_fd_close(&local->boxes->agent);
         cleanup_fd_close(&local->boxes->bwrap);
-        boxes_remove_locked(local, local->boxes);
+        struct box *box = local->boxes;
+        boxes_remove_locked(local, box);
+        box_free(local, box);
     }
+    if (local->images)
+        image_store_free(local->images);
     cleanup_fd_close(&local->epoll);
     cleanup_fd_close(&local->wakeup);
     cgroups_close(&local->cgroups);
@@ -65,22 +74,31 @@ static void local_free(void *self)
 /* --- boxes --------------------------------------------------------------------------------------
  */
 
+static bool is_host(const struct box_spec *spec)
+{
+    return strcmp(spec->image, HOST_IMAGE) == 0;
+}
+
 static int local_check(void *self, const struct box_spec *spec, struct err *err)
 {
-    (void)self;
-    if (strcmp(spec->image, HOST_IMAGE) != 0)
+    const struct local *local = self;
+    bool host_network = strcmp(spec->network, "host") == 0 && local->config->host_network;
+
+    if (!is_host(spec) && !local->images)
         return err_set(err, ERR_INVALID_IMAGE,
-                       "the local driver has no image '%s'; it has '" HOST_IMAGE "'", spec->image);
+                       "the local driver has no image '%s', only '" HOST_IMAGE
+                       "': name folders of images with --local-images",
+                       spec->image);
     if (!spec->read_only_root)
         return err_set(err, ERR_NOT_SUPPORTED,
                        "field 'read_only_root': the local driver has read-only roots only; ask for "
                        "writable_mounts");
     if (spec->runtime_class && *spec->runtime_class)
         return err_set(err, ERR_NOT_SUPPORTED, "field 'runtime_class': the local driver has none");
-    if (strcmp(spec->network, "none") != 0)
+    if (strcmp(spec->network, "none") != 0 && !host_network)
         return err_set(err, ERR_NOT_SUPPORTED,
-                       "field 'network': the local driver has no network '%s'; use 'none'",
-                       spec->network);
+                       "field 'network': the local driver has no network '%s'; use 'none'%s",
+                       spec->network, local->config->host_network ? " or 'host'" : "");
     return 0;
 }
 
@@ -137,8 +155,24 @@ static int claim(struct local *local, const struct box_spec *spec, struct box **
     return 0;
 }
 
+/* Unpacks it if it has to be; what has not been used for long gives way. */
+static int hold_image(struct local *local, struct box *box, const struct box_spec *spec,
+                      struct err *err)
+{
+    const struct text_list none = {0};
+
+    if (is_host(spec))
+        return 0;
+    if (image_resolve(local->images, spec->image, &box->image, err) < 0)
+        return -1;
+    text(box->record.image_digest, sizeof(box->record.image_digest), box->image.digest);
+    return image_gc(local->images, &none, local->config->image_cache_bytes, err);
+}
+
 static int make(struct local *local, struct box *box, const struct box_spec *spec, struct err *err)
 {
+    if (hold_image(local, box, spec, err) < 0)
+        return -1;
     if (uids_take(&local->uids, &box->record.host_uid, err) < 0)
         return -1;
     if (box_make(local, box, spec, err) == 0)
@@ -161,8 +195,9 @@ static int local_create(void *self, const struct box_spec *spec, struct box_info
     if (found != 0)
         return found < 0 ? -1 : 0;
     int result = make(local, box, spec, err);
+    bool made = result == 0;
     pthread_mutex_lock(&local->lock);
-    if (result == 0) {
+    if (made) {
         box->phase = PHASE_LIVE;
         box_describe_locked(local, box, ret_info);
         result = ends_add(local, box, err);
@@ -172,6 +207,8 @@ static int local_create(void *self, const struct box_spec *spec, struct box_info
         boxes_remove_locked(local, box);
     }
     pthread_mutex_unlock(&local->lock);
+    if (!made)
+        box_free(local, box);
     return result;
 }
 
@@ -291,6 +328,10 @@ static void local_capabilities(void *self, struct json *object)
     json_set_bool(limits, "memory", local->cgroups.parents[CGROUP_MEMORY][0] != '\0');
     json_set_bool(limits, "pids", pids_limited(local));
     json_set_text(limits, "storage", "of each writable directory alone");
+    json_set_bool(mine, "images", local->images != NULL);
+    json_set_bool(mine, "host_network", local->config->host_network);
+    if (*preflight_forbidden())
+        json_add_text(warnings, preflight_forbidden() + strlen("; "));
     if (local->cgroups.why[0] != '\0')
         json_add_text(warnings, local->cgroups.why);
 }
@@ -345,6 +386,11 @@ static int prepare(struct local *local, struct err *err)
         filters_make(&local->filters, err) < 0)
         return -1;
     open_cgroups(local);
+    if (preflight_run(local, err) < 0 ||
+        (config->image_folders && config->image_folders->count > 0 &&
+         image_store_open(config->image_cache, config->image_folders, NULL, &local->images, err) <
+             0))
+        return -1;
     local->epoll = epoll_create1(EPOLL_CLOEXEC);
     local->wakeup = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (local->epoll < 0 || local->wakeup < 0 ||

@@ -4,6 +4,7 @@
 
 #include "local/cgroup.h"
 #include "local/filter.h"
+#include "local/image.h"
 #include "local/local.h"
 #include "local/place.h"
 #include "local/record.h"
@@ -21,6 +22,7 @@ enum phase {
 struct box {
     struct box_record record;
     enum phase phase;
+    struct image image; /* held; `root` NULL: the machine's own */
     int bwrap, agent;   /* pidfds; -1: that process has ended */
     int64_t kill_at_ms; /* clock_now_ms: no more patience; 0: none is needed */
     bool ended_well;    /* the rest: PHASE_ENDED */
@@ -37,6 +39,7 @@ struct local {
     struct place place;
     struct filters filters;
     struct cgroups cgroups;
+    struct image_store *images; /* NULL: only `host` */
     struct uids uids;
     struct box_observer observer;
     pthread_t watcher;
@@ -50,7 +53,7 @@ struct local {
 
 /* boxes.c: with the lock held. */
 struct box *boxes_find_locked(struct local *local, const char *id);
-void boxes_remove_locked(struct local *local, struct box *box); /* frees */
+void boxes_remove_locked(struct local *local, struct box *box);
 void box_describe_locked(const struct local *local, const struct box *box,
                          struct box_info *ret_info);
 
@@ -64,6 +67,8 @@ bool box_clear(const struct local *local, const struct box_record *record);
 
 /* find.c: boxes that earlier servers have made, into local->boxes; what is half made is removed. */
 void boxes_load(struct local *local);
+
+void box_free(struct local *local, struct box *box); /* not in the list any more */
 
 /* programs.c: fills in `bwrap` and `agent`. */
 int programs_find(struct local *local, struct err *err) must_check;

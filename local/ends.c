@@ -182,6 +182,7 @@ static bool sweep(struct local *local)
         box_describe_locked(local, box, &info);
         boxes_remove_locked(local, box);
         pthread_mutex_unlock(&local->lock);
+        box_free(local, box);
         info.state = BOX_GONE;
         if (!info.foreign)
             tell(local, &info);

@@ -43,6 +43,10 @@ static void add(struct local *local, const struct box_record *record, bool same_
     } else {
         uids_mark(&local->uids, record->host_uid);
     }
+    /* an operator's own directory needs no holding; a lost image harms only new boxes */
+    if (local->images && record->image_digest[0] != '\0' &&
+        image_hold(local->images, record->image_digest, &box->image, NULL) < 0)
+        box->image = (struct image){.root = NULL};
     box->next = local->boxes;
     local->boxes = box;
 }

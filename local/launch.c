@@ -46,7 +46,9 @@ static int place_descriptors(const struct launch *launch, int gate)
         dup2(log, STDERR_FILENO) < 0)
         _exit(EXIT_NOT_STARTED);
     for (int i = BOX_FD_LISTEN; i < BOX_FD_END; i++) {
-        if (dup2(high[i], i) < 0)
+        if (launch->fds[i] < 0)
+            close(i);
+        else if (dup2(high[i], i) < 0)
             complain("dup2");
     }
     if (dup2(kept, BOX_FD_END) < 0 || syscall(SYS_close_range, BOX_FD_END + 1, ~0U, 0) < 0)
@@ -87,7 +89,8 @@ static void become(uid_t uid)
         complain("become the user of the sandbox");
 }
 
-static _Noreturn void run(const struct launch *launch, int gate, char *const *arguments)
+static _Noreturn void run(const struct launch *launch, int gate, char *const *arguments,
+                          char *const *environment)
 {
     char go;
 
@@ -102,7 +105,7 @@ static _Noreturn void run(const struct launch *launch, int gate, char *const *ar
     become(launch->uid);
     if (chdir("/") < 0)
         complain("chdir");
-    (void)execve(arguments[0], arguments, (char *const *)(const void *)launch->environment);
+    (void)execve(arguments[0], arguments, environment);
     complain(arguments[0]);
     _exit(EXIT_NOT_STARTED);
 }
@@ -110,19 +113,27 @@ static _Noreturn void run(const struct launch *launch, int gate, char *const *ar
 /* ------------------------------------------------------------------------------------------------
  */
 
+static char **vector_of(const struct text_list *list)
+{
+    char **vector = xcalloc(list->count + 1, sizeof(*vector));
+
+    if (list->count > 0)
+        memcpy(vector, list->items, list->count * sizeof(*vector));
+    return vector;
+}
+
 int launch_begin(struct launch *launch, struct err *err)
 {
-    const struct text_list *list = launch->arguments;
-    cleanup_free char **arguments = xcalloc(list->count + 1, sizeof(*arguments));
+    cleanup_free char **arguments = vector_of(launch->arguments);
+    cleanup_free char **environment = vector_of(launch->environment);
     int gate[2];
 
-    memcpy(arguments, list->items, list->count * sizeof(*arguments));
     if (pipe2(gate, O_CLOEXEC) < 0)
         return err_errno(err, ERR_BUSY, errno, "a pipe for a new sandbox");
     pid_t pid = fork();
     if (pid == 0) {
         close(gate[1]);
-        run(launch, gate[0], arguments);
+        run(launch, gate[0], arguments, environment);
     }
     close(gate[0]);
     launch->gate = gate[1];

@@ -13,8 +13,8 @@
  * when its number is on record, it is let go. When the server dies in between it ends by itself. */
 struct launch {
     const struct text_list *arguments;
-    const char *const *environment;
-    int fds[BOX_FD_END]; /* [n] becomes descriptor n, from 3 on; borrowed */
+    const struct text_list *environment;
+    int fds[BOX_FD_END]; /* [n] becomes descriptor n, from 3 on, -1: none; borrowed */
     int log;             /* standard output and error; borrowed */
     uint64_t pids;       /* of that user; 0: no limit */
     uid_t uid;           /* when we are root: what to become, with the group of that number */

@@ -14,6 +14,7 @@
 #include "local/driver_impl.h"
 #include "local/launch.h"
 #include "local/plan.h"
+#include "local/preflight.h"
 
 #define INFO_MAX 1024
 #define CLEAR_TRIES 200
@@ -26,7 +27,8 @@ struct making {
     struct box *box;
     const struct box_spec *spec;
     int dir;
-    struct text_list arguments;
+    struct plan plan;
+    struct text_list arguments, environment;
     struct launch launch;
     int info[2]; /* a pipe, from bubblewrap */
     bool begun;  /* there is a process */
@@ -74,13 +76,14 @@ static int open_all(struct making *making, struct err *err)
     fds[BOX_FD_KNOWN] = opened_again(local->filters.known);
     fds[BOX_FD_REFUSED] = opened_again(local->filters.refused);
     for (enum box_fd which = BOX_FD_PASSWD; which < BOX_FD_END; which++) {
-        cleanup_free char *text = plan_file(making->spec, which);
-        fds[which] = file_with(text);
-    }
-    for (int i = BOX_FD_LISTEN; i < BOX_FD_END; i++) {
-        if (fds[i] < 0 || making->launch.log < 0)
+        cleanup_free char *text = plan_file(&making->plan, which);
+        fds[which] = text ? file_with(text) : -1;
+        if (text && fds[which] < 0)
             return err_errno(err, ERR_BUSY, errno, "a file for a new sandbox");
     }
+    if (fds[BOX_FD_STATUS] < 0 || making->launch.log < 0 || fds[BOX_FD_KNOWN] < 0 ||
+        fds[BOX_FD_REFUSED] < 0)
+        return err_errno(err, ERR_BUSY, errno, "a file for a new sandbox");
     return 0;
 }
 
@@ -98,27 +101,25 @@ static void close_all(struct making *making)
 /* --- starting -----------------------------------------------------------------------------------
  */
 
-static void plan(struct making *making)
+static int plan(struct making *making, struct err *err)
 {
-    const struct plan what = {
+    const struct image *image = &making->box->image;
+
+    making->plan = (struct plan){
         .spec = making->spec,
         .bwrap = making->local->bwrap,
         .agent = making->local->agent,
+        .root = image->root,
         .cgroup = &making->box->record.cgroup,
         .version_2 = making->local->cgroups.version_2,
+        .without_server_ms = making->local->config->without_server_ms,
     };
-    static const char *const environment[] = {
-        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "HOME=" BOX_HOME,
-        "LANG=C.UTF-8",
-        NULL,
-    };
-
-    plan_command(&what, &making->arguments);
+    plan_environment(&image->env, &making->environment);
     making->launch.arguments = &making->arguments;
-    making->launch.environment = environment;
+    making->launch.environment = &making->environment;
     making->launch.pids = making->local->uids.count > 0 ? making->box->record.pids : 0;
     making->launch.uid = making->box->record.host_uid;
+    return plan_command(&making->plan, &making->arguments, err);
 }
 
 /* What bubblewrap says of itself, to its end; false when it does not come. */
@@ -145,8 +146,8 @@ static int not_started(struct making *making, struct err *err)
 
     place_read(&making->local->place, making->spec->id, PLACE_LOG, words, sizeof(words));
     words[strcspn(words, "\n")] = '\0';
-    return err_set(err, ERR_CONTAINER_START, "the sandbox could not be started: %s",
-                   *words ? words : "bubblewrap ended without a word");
+    return err_set(err, ERR_CONTAINER_START, "the sandbox could not be started: %s%s",
+                   *words ? words : "bubblewrap ended without a word", preflight_forbidden());
 }
 
 static int learn_agent(struct making *making, struct err *err)
@@ -242,9 +243,9 @@ int box_make(struct local *local, struct box *box, const struct box_spec *spec, 
     if (place_make_box(&local->place, spec->id, &making.dir, err) < 0)
         return -1;
     cgroup_name(&local->cgroups, spec->id, &box->record.cgroup);
-    plan(&making);
-    if (record_write(making.dir, &box->record, err) == 0 && limit(&making, err) == 0 &&
-        open_all(&making, err) == 0 && start(&making, err) == 0 && hold(&making, err) == 0)
+    if (plan(&making, err) == 0 && record_write(making.dir, &box->record, err) == 0 &&
+        limit(&making, err) == 0 && open_all(&making, err) == 0 && start(&making, err) == 0 &&
+        hold(&making, err) == 0)
         result = 0;
     launch_done(&making.launch);
     if (result < 0)
@@ -253,5 +254,6 @@ int box_make(struct local *local, struct box *box, const struct box_spec *spec, 
     cleanup_fd_close(&making.info[0]);
     cleanup_fd_close(&making.dir);
     text_list_done(&making.arguments);
+    text_list_done(&making.environment);
     return result;
 }

@@ -1,6 +1,6 @@
 #include "local/plan.h"
 
-#include <limits.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,9 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf.h"
+#include "base/caps.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "local/root.h"
 
+#define ETC_HOSTS "/etc/hosts"
+#define ETC_RESOLV "/etc/resolv.conf"
 #define SMALL_SIZE "65536" /* of a directory that only hides another */
 
 static void add(struct text_list *list, ...) __attribute__((sentinel));
@@ -36,6 +41,8 @@ static void add_number(struct text_list *list, const char *option, int64_t numbe
 static void add_with_fd(struct text_list *list, const char *option, enum box_fd fd,
                         const char *path)
 {
+    if (path)
+        add(list, "--perms", "0444", NULL);
     add_number(list, option, fd);
     if (path)
         text_list_add(list, path);
@@ -43,23 +50,6 @@ static void add_with_fd(struct text_list *list, const char *option, enum box_fd 
 
 /* --- the root -----------------------------------------------------------------------------------
  */
-
-/* A part of the machine's own root: a directory, or a link into one (as /bin -> usr/bin). */
-static void add_host_directory(struct text_list *list, const char *path)
-{
-    char target[PATH_MAX];
-    struct stat status;
-
-    if (lstat(path, &status) < 0)
-        return;
-    if (S_ISDIR(status.st_mode)) {
-        add(list, "--ro-bind", path, path, NULL);
-    } else if (S_ISLNK(status.st_mode)) {
-        ssize_t len = readlink(path, target, sizeof(target) - 1);
-        target[len > 0 ? len : 0] = '\0';
-        add(list, "--symlink", target, path, NULL);
-    }
-}
 
 /* What programs need of /etc and what tells nothing about this machine. */
 static void add_host_etc(struct text_list *list)
@@ -78,22 +68,29 @@ static void add_host_etc(struct text_list *list)
     }
     add_with_fd(list, "--file", BOX_FD_PASSWD, "/etc/passwd");
     add_with_fd(list, "--file", BOX_FD_GROUP, "/etc/group");
-    add_with_fd(list, "--file", BOX_FD_HOSTS, "/etc/hosts");
-    add_with_fd(list, "--file", BOX_FD_RESOLV, "/etc/resolv.conf");
 }
 
-static void add_host_root(struct text_list *list)
+/* The machine's own programs and libraries, and nothing else of it. */
+static int add_host_root(struct text_list *list, const struct text_list *places, struct err *err)
 {
-    static const char *const directories[] = {"/usr",   "/bin",   "/sbin",  "/lib",
-                                              "/lib32", "/lib64", "/libx32"};
+    static const char *const wanted[] = {"usr",   "bin",   "sbin",   "lib",
+                                         "lib32", "lib64", "libx32", NULL};
 
-    for (size_t i = 0; i < ARRAY_LEN(directories); i++)
-        add_host_directory(list, directories[i]);
+    if (root_add(list, "", wanted, places, err) < 0)
+        return -1;
     /* what a bind makes by itself nobody else could read */
-    add(list, "--dir", "/etc", "--dir", "/opt", "--dir", "/opt/podsandbox", NULL);
+    add(list, "--dir", "/etc", "--dir", "/etc/ssl", "--dir", "/opt", "--dir", "/opt/podsandbox",
+        NULL);
     add(list, "--dir", "/run", "--dir", "/var", "--symlink", "/run", "/var/run", "--symlink",
         "/tmp", "/var/tmp", NULL);
     add_host_etc(list);
+    return 0;
+}
+
+static void add_network_files(struct text_list *list)
+{
+    add_with_fd(list, "--ro-bind-data", BOX_FD_HOSTS, ETC_HOSTS);
+    add_with_fd(list, "--ro-bind-data", BOX_FD_RESOLV, ETC_RESOLV);
 }
 
 /* --- /proc and /dev -----------------------------------------------------------------------------
@@ -147,22 +144,39 @@ static void add_unless_there(struct text_list *list, const char *path)
         text_list_add(list, path);
 }
 
-/* Each is a file system of its own in memory, which ends with the box. Outer ones come first. */
-static void add_writable(struct text_list *list, const struct box_spec *spec, const char *size)
+static void list_writable(const struct box_spec *spec, struct text_list *ret_places)
 {
+    add_unless_there(ret_places, "/tmp");
+    add_unless_there(ret_places, BOX_HOME);
+    add_unless_there(ret_places, spec->workdir);
+    for (size_t i = 0; spec->writable_mounts && i < spec->writable_mounts->count; i++)
+        add_unless_there(ret_places, spec->writable_mounts->items[i]);
+    qsort(ret_places->items, ret_places->count, sizeof(*ret_places->items), by_text);
+}
+
+/* Each is a file system of its own in memory, which ends with the box. Outer ones come first. */
+static void add_writable(struct text_list *list, const struct text_list *places, const char *size)
+{
+    for (size_t i = 0; i < places->count; i++) {
+        bool everybodys = strcmp(places->items[i], "/tmp") == 0;
+        add_tmpfs(list, places->items[i], everybodys ? "1777" : "0755", size);
+    }
+}
+
+static int add_root(struct text_list *list, const struct plan *plan,
+                    const struct text_list *writable, struct err *err)
+{
+    static const char *const fixed[] = {"/proc", "/dev", "/sys", BOX_AGENT, ETC_HOSTS, ETC_RESOLV};
     struct text_list places = {0};
 
-    add_unless_there(&places, "/tmp");
-    add_unless_there(&places, BOX_HOME);
-    add_unless_there(&places, spec->workdir);
-    for (size_t i = 0; spec->writable_mounts && i < spec->writable_mounts->count; i++)
-        add_unless_there(&places, spec->writable_mounts->items[i]);
-    qsort(places.items, places.count, sizeof(*places.items), by_text);
-    for (size_t i = 0; i < places.count; i++) {
-        bool everybodys = strcmp(places.items[i], "/tmp") == 0;
-        add_tmpfs(list, places.items[i], everybodys ? "1777" : "0755", size);
-    }
+    text_list_copy(&places, writable);
+    for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
+        text_list_add(&places, fixed[i]);
+    int result = plan->root ? root_add(list, plan->root, NULL, &places, err)
+                            : add_host_root(list, &places, err);
     text_list_done(&places);
+    add_network_files(list);
+    return result;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -200,43 +214,91 @@ static void add_agent(struct text_list *list, const struct plan *plan)
     add(list, "--", BOX_AGENT, "serve", NULL);
     add_number(list, "--listen-fd", BOX_FD_LISTEN);
     add(list, "--uid", plan->spec->uid, NULL);
+    if (plan->without_server_ms > 0)
+        add_number(list, "--end-without-server", (plan->without_server_ms + 999) / 1000);
 }
 
-void plan_command(const struct plan *plan, struct text_list *ret_arguments)
+int plan_command(const struct plan *plan, struct text_list *ret_arguments, struct err *err)
 {
     const struct box_spec *spec = plan->spec;
+    struct text_list writable = {0};
     uint64_t bytes = 0;
     char size[24];
 
     (void)str_to_bytes(spec->storage_limit, &bytes); /* checked by the domain */
     (void)snprintf(size, sizeof(size), "%llu", (unsigned long long)bytes);
+    list_writable(spec, &writable);
     add(ret_arguments, plan->bwrap, "--unshare-all", "--unshare-user", "--disable-userns",
         "--as-pid-1", "--cap-drop", "ALL", "--hostname", spec->id, NULL);
+    if (strcmp(spec->network, "host") == 0)
+        text_list_add(ret_arguments, "--share-net");
     add_number(ret_arguments, "--uid", spec->run_as_user);
     add_number(ret_arguments, "--gid", spec->run_as_group);
-    add_host_root(ret_arguments);
+    int result = add_root(ret_arguments, plan, &writable, err);
     add_proc(ret_arguments);
     add_dev(ret_arguments, size);
-    add_writable(ret_arguments, spec, size);
+    add_writable(ret_arguments, &writable, size);
     add_cgroup(ret_arguments, plan);
     add_agent(ret_arguments, plan);
+    text_list_done(&writable);
+    return result;
 }
 
-char *plan_file(const struct box_spec *spec, enum box_fd which)
+static void set_unless_there(struct text_list *list, const char *name, const char *value)
 {
+    size_t len = strlen(name);
+
+    for (size_t i = 0; i < list->count; i++) {
+        if (strncmp(list->items[i], name, len) == 0 && list->items[i][len] == '=')
+            return;
+    }
+    cleanup_free char *entry = xasprintf("%s=%s", name, value);
+    text_list_add(list, entry);
+}
+
+void plan_environment(const struct text_list *image, struct text_list *ret_environment)
+{
+    for (size_t i = 0; image && i < image->count; i++)
+        text_list_add(ret_environment, image->items[i]);
+    set_unless_there(ret_environment, "PATH",
+                     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    set_unless_there(ret_environment, "HOME", BOX_HOME);
+    set_unless_there(ret_environment, "LANG", "C.UTF-8");
+}
+
+static char *file_of_host(const char *path)
+{
+    cleanup_buf struct buf text = BUF_INIT(CAP_SMALL);
+    cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char piece[4096];
+    ssize_t n;
+
+    while (fd >= 0 && (n = read(fd, piece, sizeof(piece))) > 0)
+        (void)buf_append(&text, piece, (size_t)n); /* more than that is no such file */
+    return buf_take(&text, NULL);
+}
+
+char *plan_file(const struct plan *plan, enum box_fd which)
+{
+    const struct box_spec *spec = plan->spec;
     long long user = (long long)spec->run_as_user, group = (long long)spec->run_as_group;
+    bool of_host = strcmp(spec->network, "host") == 0;
 
     switch (which) {
     case BOX_FD_PASSWD:
-        return xasprintf("root:x:0:0:root:/root:/usr/sbin/nologin\n"
-                         "sandbox:x:%lld:%lld::%s:/bin/sh\n"
-                         "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-                         user, group, BOX_HOME);
+        return plan->root
+                   ? NULL
+                   : xasprintf("root:x:0:0:root:/root:/usr/sbin/nologin\n"
+                               "sandbox:x:%lld:%lld::%s:/bin/sh\n"
+                               "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+                               user, group, BOX_HOME);
     case BOX_FD_GROUP:
-        return xasprintf("root:x:0:\nsandbox:x:%lld:\nnogroup:x:65534:\n", group);
+        return plan->root ? NULL
+                          : xasprintf("root:x:0:\nsandbox:x:%lld:\nnogroup:x:65534:\n", group);
     case BOX_FD_HOSTS:
-        return xasprintf("127.0.0.1 localhost\n::1 localhost\n127.0.1.1 %s\n", spec->id);
+        return of_host ? file_of_host(ETC_HOSTS)
+                       : xasprintf("127.0.0.1 localhost\n::1 localhost\n127.0.1.1 %s\n", spec->id);
     default:
-        return xstrdup("");
+        return of_host ? file_of_host(ETC_RESOLV) : xstrdup("");
     }
 }

@@ -1,10 +1,12 @@
 #pragma once
 
+#include "base/err.h"
+#include "base/mem.h"
 #include "base/text.h"
 #include "driver/box.h"
 #include "local/cgroup.h"
 
-/* What a box is made of, as arguments of bubblewrap: pure, nothing is opened or made here. */
+/* What a box is made of, as arguments of bubblewrap. Nothing is made here. */
 
 #define BOX_HOME "/home/sandbox"
 #define BOX_AGENT "/opt/podsandbox/podsandbox-agent"
@@ -27,12 +29,18 @@ struct plan {
     const struct box_spec *spec;
     const char *bwrap; /* path of the program */
     const char *agent; /* on this machine */
+    const char *root;  /* of the image; NULL: the machine's own */
     const struct cgroup_paths *cgroup;
-    bool version_2; /* of control groups */
+    bool version_2;            /* of control groups */
+    int64_t without_server_ms; /* then the box ends; 0: it does not */
 };
 
 /* Appends the whole command, its name first. */
-void plan_command(const struct plan *plan, struct text_list *ret_arguments);
+int plan_command(const struct plan *plan, struct text_list *ret_arguments,
+                 struct err *err) must_check;
+/* IMAGE: of the image, or NULL. */
+void plan_environment(const struct text_list *image, struct text_list *ret_environment);
 
-/* The contents of what BOX_FD_PASSWD to BOX_FD_RESOLV are to hold; malloc'd. */
-char *plan_file(const struct box_spec *spec, enum box_fd which);
+/* The contents of what BOX_FD_PASSWD to BOX_FD_RESOLV are to hold, malloc'd; NULL: it is not
+ * needed. */
+char *plan_file(const struct plan *plan, enum box_fd which);

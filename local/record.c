@@ -84,6 +84,7 @@ int record_read(int dir, struct box_record *ret_record, struct err *err)
     take(json, "owner", ret_record->owner, sizeof(ret_record->owner));
     take(json, "digest", ret_record->digest, sizeof(ret_record->digest));
     take(json, "image", ret_record->image, sizeof(ret_record->image));
+    take(json, "image_digest", ret_record->image_digest, sizeof(ret_record->image_digest));
     take(json, "workdir", ret_record->workdir, sizeof(ret_record->workdir));
     take(json, "cpu", ret_record->cpu_limit, sizeof(ret_record->cpu_limit));
     take(json, "boot", ret_record->boot, sizeof(ret_record->boot));
@@ -115,6 +116,7 @@ static bool print(const struct box_record *record, struct buf *text)
     json_set_text(json, "owner", record->owner);
     json_set_text(json, "digest", record->digest);
     json_set_text(json, "image", record->image);
+    json_set_text(json, "image_digest", record->image_digest);
     json_set_text(json, "workdir", record->workdir);
     json_set_text(json, "cpu", record->cpu_limit);
     json_set_text(json, "memory", record->memory_limit);

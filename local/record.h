@@ -18,6 +18,7 @@ struct box_record {
     char owner[OWNER_LEN];
     char digest[72];
     char image[512];
+    char image_digest[72]; /* "": not in the cache */
     char workdir[256];
     char cpu_limit[24], memory_limit[24];
     char boot[40]; /* of the machine: processes do not outlive it */

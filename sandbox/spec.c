@@ -514,9 +514,13 @@ static int names_check(const struct sandbox_spec *spec, const struct policy *pol
          !*spec->runtime_class)) {
         return bad(err, "runtime_class", "must be the name of a RuntimeClass");
     }
-    if (strcmp(spec->network, policy->network) != 0) {
+    bool host = policy->allow_host_network && strcmp(spec->network, "host") == 0;
+    if (strcmp(spec->network, policy->network) != 0 && !host) {
         return err_set(err, ERR_NOT_SUPPORTED,
-                       "field 'network': only '%s' is supported by this server", policy->network);
+                       "field 'network': only '%s' is supported by this server%s", policy->network,
+                       strcmp(spec->network, "host") == 0
+                           ? ", unless it is started with --allow-host-network"
+                           : "");
     }
     return mount_path_check(spec->workdir, "workdir", err);
 }

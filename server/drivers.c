@@ -87,11 +87,21 @@ static void local_settings(const struct options *options, const char *instance,
     if (!options->local_dir) {
         settings->local_dir = xasprintf("%s.local", options->store);
     }
+    if (!options->local_image_cache) {
+        settings->image_cache = xasprintf("%s.images", options->store);
+    }
+    parse_names(options->local_images, &settings->image_folders);
     settings->local = (struct local_config){
         .dir = options->local_dir ? options->local_dir : settings->local_dir,
         .instance = instance,
         .bwrap = options->bwrap,
         .agent = options->agent_program,
+        .image_folders = &settings->image_folders,
+        .image_cache =
+            options->local_image_cache ? options->local_image_cache : settings->image_cache,
+        .image_cache_bytes = (uint64_t)options->local_image_cache_bytes,
+        .without_server_ms = options->local_without_server_ms,
+        .host_network = options->allow_host_network,
         .pids = options->local_pids,
         .uids = options->local_uids,
     };
@@ -114,6 +124,8 @@ void driver_settings_done(struct driver_settings *settings)
     text_map_done(&settings->k8s.ingress_annotations);
     text_list_done(&settings->k8s.image_pull_secrets);
     free(settings->local_dir);
+    free(settings->image_cache);
+    text_list_done(&settings->image_folders);
 }
 
 int driver_open(const struct options *options, const char *instance, struct loop *loop,

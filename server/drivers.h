@@ -14,7 +14,8 @@ struct options;
 struct driver_settings {
     struct k8s_config k8s;
     struct local_config local;
-    char *local_dir;
+    char *local_dir, *image_cache;
+    struct text_list image_folders;
 };
 
 /* Fills in the image and the network of a sandbox that names none, as far as they are not set. */

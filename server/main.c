@@ -101,6 +101,7 @@ static struct sandboxes_config domain_config(const struct parts *parts)
                    .max_storage = o->max_storage,
                    .runtime_class = o->runtime_class,
                    .network = o->network,
+                   .allow_host_network = o->allow_host_network && strcmp(o->driver, "local") == 0,
                    .ready_timeout_ms = o->ready_timeout_ms,
                    .max_ready_timeout_ms = o->max_ready_timeout_ms,
                    .ttl_ms = o->ttl_ms,
@@ -155,6 +156,12 @@ static int open_http(struct parts *parts, struct err *err)
     const struct options *options = &parts->options;
     if (callers_open(options->api_keys_file, &parts->app.callers, err) < 0) {
         return -1;
+    }
+    /* through the machine's loopback a sandbox would be a caller like any other */
+    bool host_network = options->allow_host_network || strcmp(options->network, "host") == 0;
+    if (host_network && !callers_keyed(parts->app.callers)) {
+        return err_set(err, ERR_CONFIG,
+                       "--allow-host-network needs --api-keys-file: sandboxes could use the API");
     }
     const struct http_config config = {
         .listen = options->listen,

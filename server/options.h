@@ -53,7 +53,9 @@ struct options {
     const char *agent_image, *agent_delivery;
     /* local */
     const char *local_dir; /* NULL: <store>.local */
-    int64_t local_pids;
+    int64_t local_pids, local_without_server_ms, local_image_cache_bytes;
+    const char *local_images, *local_image_cache; /* the cache NULL: <store>.images */
+    bool allow_host_network;
     const char *local_uids, *bwrap, *agent_program;
 };
 

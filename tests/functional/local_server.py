@@ -2,9 +2,18 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 
 from server import Server, wait_until
+
+
+def let_others_pass(path):
+    """The uids of sandboxes have to reach what lies there."""
+    for directory in (path, *path.parents):
+        mode = directory.stat().st_mode
+        if not mode & 0o001:
+            directory.chmod(mode | 0o011)
 
 
 class LocalServer(Server):
@@ -59,3 +68,12 @@ class LocalServer(Server):
 
     def wait_gone(self, id):
         wait_until(lambda: id not in self.boxes(), what=f"nothing being left of {id}")
+
+    def end_boxes(self):
+        """What a test has left running."""
+        for id in self.boxes():
+            for name in ("agent", "bwrap"):
+                try:
+                    os.kill(self.record(id)[name]["pid"], signal.SIGKILL)
+                except (FileNotFoundError, ProcessLookupError):
+                    continue
