@@ -205,7 +205,8 @@ static struct json *paths_json(struct request *request, struct str entries, cons
             room *= 2;
             paths = xrealloc(paths, room * sizeof(*paths));
         }
-        paths[count++] = xasprintf("%s%s%s", prefix, *prefix && len ? "/" : "", path);
+        bool slash = len && *prefix && !str_ends(prefix, "/");
+        paths[count++] = xasprintf("%s%s%s", prefix, slash ? "/" : "", path);
     }
     qsort(paths, count, sizeof(*paths), by_name);
     for (size_t i = 0; i < count; i++) {
