@@ -51,4 +51,7 @@
 #define CAP_FAKE_IDS 100000               /* ids in its queue */
 #define CAP_FAKE_RULES 10000              /* rules, and answers of one */
 #define CAP_FAKE_REGEX 1024               /* one pattern */
+#define CAP_FAKE_PRESETS 1000             /* sandboxes that files are prepared for */
+#define CAP_FAKE_PRESET_BYTES (64 * MIB)  /* of those files */
+#define CAP_FAKE_PRESET_FILES 100000      /* of one of them, counted */
 #define CAP_FAKE_FILES (256 * MIB)        /* the files of all its sandboxes */

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/crypto.h"
 #include "fake/fake_impl.h"
+#include "fake/transfer.h"
 #include "fake/wire.h"
 
 #define BLOB_MAX ((size_t)256 << 10)
@@ -228,9 +229,7 @@ static void on_open(struct wire *wire, uint32_t channel, const struct message *m
     if (op == OP_EXEC)
         fake_exec_open(wire, channel, message);
     else
-        wire_send_error(wire, channel, "not_supported",
-                        "the fake driver has no operation %llu of an agent",
-                        (unsigned long long)op);
+        file_open(wire, channel, op, message);
 }
 
 static void on_own_message(struct wire *wire, uint8_t type, const struct message *message)
@@ -250,8 +249,8 @@ bool fake_agent_message(struct wire *wire, uint32_t channel, uint8_t type,
         on_own_message(wire, type, message);
     else if (type == FRAME_OPEN)
         on_open(wire, channel, message);
-    else
-        (void)fake_exec_message(wire, channel, type, message); /* else its channel has ended */
+    else if (!fake_exec_message(wire, channel, type, message) && type == FRAME_CANCEL)
+        fake_transfer_cancel(wire, channel);
     return true;
 }
 
@@ -259,18 +258,22 @@ bool fake_agent_frame(struct wire *wire, const struct frame *frame)
 {
     bool broken = false;
 
-    (void)fake_exec_frame(wire, frame, &broken);
+    if (!fake_exec_frame(wire, frame, &broken))
+        (void)fake_transfer_frame(wire, frame, &broken); /* else its channel has ended */
     return !broken;
 }
 
 void fake_agent_pump(struct wire *wire)
 {
     fake_exec_pump(wire);
+    if (wire->box != NULL)
+        fake_transfers_pump(wire);
 }
 
 void fake_agent_wire_lost(struct fake_box *box, const struct wire *wire)
 {
     fake_exec_wire_lost(box, wire);
+    fake_transfers_lost(box, wire);
 }
 
 void fake_agent_end(struct fake_box *box, const char *code, const char *why)
@@ -287,6 +290,8 @@ void fake_agent_end(struct fake_box *box, const char *code, const char *why)
     while (box->wires != NULL)
         wire_end(box->wires, ERR_SANDBOX_GONE, why);
     fake_exec_free_all(box);
+    fake_transfers_lost(box, NULL);
+    disk_done(&box->disk);
     free_secret(box->blob, box->blob_len);
     box->blob = NULL;
     box->blob_len = 0;

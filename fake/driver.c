@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/caps.h"
 #include "base/clock.h"
 #include "base/crypto.h"
 #include "fake/fake_impl.h"
@@ -166,11 +167,14 @@ static void fake_free(void *self)
 
             fake->boxes[i] = box->next;
             fake_exec_free_all(box);
+            fake_transfers_lost(box, NULL);
+            disk_done(&box->disk);
             free_secret(box->blob, box->blob_len);
             box_free(box);
         }
     }
     callbacks_stop(fake->callbacks); /* when it never began */
+    presets_free(fake->presets);
     script_free(fake->script);
     calls_free(fake->calls);
     pthread_mutex_destroy(&fake->lock);
@@ -209,30 +213,67 @@ static struct fake_box *box_new(struct fake *fake, const struct box_spec *spec)
     box->workdir = xstrdup(spec->workdir);
     box->created_ms = spec->created_ms;
     box->secrets = spec->secrets;
+    box->disk.space = &fake->space;
     box->started_ms = clock_now_ms();
     return box;
 }
 
+/* Before anybody else knows the box. */
+static int put_preset(struct fake_box *box, struct err *err)
+{
+    struct preset *preset = presets_take(box->fake->presets, box->id);
+    int result = 0;
+
+    if (preset != NULL) {
+        disk_init(&box->disk, &box->fake->space, box->workdir);
+        result = preset_apply(preset, &box->disk, box->workdir, err);
+    }
+    preset_free(preset);
+    return result;
+}
+
+/* What stands under the name: this very box (1, RET_INFO), nothing (0), or another (-1). */
+static int find_made(struct fake *fake, const struct box_spec *spec, struct box_info *ret_info,
+                     struct err *err)
+{
+    int result = 0;
+
+    pthread_mutex_lock(&fake->lock);
+    const struct fake_box *box = find_locked(fake, spec->id);
+    if (box != NULL && strcmp(box->uid, spec->uid) == 0) {
+        describe_locked(box, ret_info);
+        result = 1;
+    } else if (box != NULL) {
+        result = err_set(err, ERR_ALREADY_EXISTS, "a sandbox named '%s' exists already", spec->id);
+    }
+    pthread_mutex_unlock(&fake->lock);
+    return result;
+}
+
+/* The domain makes one box of an id at a time. */
 static int fake_create(void *self, const struct box_spec *spec, struct box_info *ret_info,
                        struct err *err)
 {
     struct fake *fake = self;
-    int result = 0;
+    struct fake_box *box;
+    int made;
 
     if (fake_check(self, spec, err) < 0)
         return -1;
-    pthread_mutex_lock(&fake->lock);
-    struct fake_box *box = find_locked(fake, spec->id);
-    if (box == NULL) {
-        box = box_new(fake, spec);
-        insert_locked(fake, box);
-    } else if (strcmp(box->uid, spec->uid) != 0) {
-        result = err_set(err, ERR_ALREADY_EXISTS, "a sandbox named '%s' exists already", spec->id);
+    made = find_made(fake, spec, ret_info, err);
+    if (made != 0)
+        return made > 0 ? 0 : -1;
+    box = box_new(fake, spec);
+    if (put_preset(box, err) < 0) {
+        disk_done(&box->disk);
+        box_free(box);
+        return -1;
     }
-    if (result == 0)
-        describe_locked(box, ret_info);
+    pthread_mutex_lock(&fake->lock);
+    insert_locked(fake, box);
+    describe_locked(box, ret_info);
     pthread_mutex_unlock(&fake->lock);
-    return result;
+    return 0;
 }
 
 static int fake_destroy(void *self, const char *id, const char *box_uid, struct err *err)
@@ -370,7 +411,9 @@ int fake_driver_new(struct loop *loop, struct driver *ret_driver, struct err *er
         free(fake);
         return -1;
     }
+    fake->space.max = CAP_FAKE_FILES;
     fake->calls = calls_new();
+    fake->presets = presets_new();
     fake->script = script_new();
     pthread_mutex_init(&fake->lock, NULL);
     pthread_mutex_init(&fake->telling, NULL);
@@ -399,6 +442,21 @@ struct json *fake_replies(struct fake *fake)
 void fake_delete_replies(struct fake *fake)
 {
     script_clear_rules(fake->script);
+}
+
+int fake_put_files(struct fake *fake, const struct json *body, struct err *err)
+{
+    return presets_put(fake->presets, body, err);
+}
+
+struct json *fake_files(struct fake *fake)
+{
+    return presets_json(fake->presets);
+}
+
+void fake_delete_files(struct fake *fake)
+{
+    presets_clear(fake->presets);
 }
 
 int fake_put_ids(struct fake *fake, const struct json *body, struct err *err)

@@ -15,7 +15,7 @@ struct fake_exec {
     struct fake_exec *next;
     char id[PROTO_EXEC_ID_MAX + 1];
     int64_t call; /* its number among the calls */
-    bool keep, forever;
+    bool keep, service, forever;
     int64_t started_ms;
 
     struct wire *wire; /* who follows it, or NULL */
@@ -55,6 +55,7 @@ static void end(struct fake_exec *exec)
     timer_stop(&exec->delay);
     timer_stop(&exec->timeout);
     exec->ended = true;
+    exec->box->service_ended = exec->box->service_ended || (exec->service && exec->signal == 0);
     exec->ended_ms = clock_now_ms();
     for (int i = 0; i < 2 && exec->signal == 0; i++) {
         exec->out[i].bytes = (const uint8_t *)exec->reply->out[i];
@@ -339,12 +340,12 @@ static void note_exec(struct fake_exec *exec, const struct message *message, cha
 }
 
 /* A service without a rule runs until it is told to end; every other command ends well at once. */
-static void choose_answer(struct fake_exec *exec, char *const *argv, bool service)
+static void choose_answer(struct fake_exec *exec, char *const *argv)
 {
     struct script_answer answer;
 
     script_answer(exec->box->fake->script, exec->box->id, argv, &answer);
-    exec->forever = service && answer.reply == NULL && answer.callback == NULL;
+    exec->forever = exec->service && answer.reply == NULL && answer.callback == NULL;
     exec->url = answer.callback;
     exec->reply = answer.reply;
     if (exec->reply == NULL && exec->url == NULL && !exec->forever)
@@ -357,7 +358,10 @@ static void begin(struct fake_exec *exec, const struct message *message, char *c
 
     exec->takes_input = message_u64(message, TAG_STDIN, 0) != 0;
     exec->input_ended = !exec->takes_input;
-    choose_answer(exec, argv, exec->keep && timeout_ms == 0);
+    exec->service = exec->keep && timeout_ms == 0; /* others have one */
+    if (exec->service)
+        exec->box->service_ended = false;
+    choose_answer(exec, argv);
     note_exec(exec, message, argv);
     exec->timeout.fire = on_timeout;
     if (timeout_ms > 0 && timeout_ms <= INT64_MAX / 2)

@@ -6,7 +6,9 @@
 #include "agent/proto.h"
 #include "fake/callback.h"
 #include "fake/calls.h"
+#include "fake/disk.h"
 #include "fake/fake.h"
+#include "fake/preset.h"
 #include "fake/script.h"
 #include "net/loop.h"
 
@@ -40,6 +42,10 @@ struct fake_box {
     struct timer deadline;
     struct fake_exec *execs;
     size_t exec_count;
+    bool service_ended; /* the last command that was to serve a port */
+    struct disk disk;   /* empty until it is looked at */
+    struct transfer *transfers;
+    size_t transfer_count;
 };
 
 struct fake {
@@ -47,6 +53,8 @@ struct fake {
     struct box_observer observer;
     pthread_mutex_t telling; /* held while the observer is called */
     struct calls *calls;
+    struct disk_space space;
+    struct presets *presets;
     struct script *script;
     struct callbacks *callbacks; /* until stop */
     pthread_mutex_t lock;        /* the table, and what boxes say of themselves */
@@ -73,6 +81,14 @@ void fake_agent_wire_lost(struct fake_box *box, const struct wire *wire);
 struct json *fake_env(const struct message *message);
 /* Everything in the box ends; CODE and WHY are told to the server. */
 void fake_agent_end(struct fake_box *box, const char *code, const char *why);
+
+/* --- transfer.c; loop thread -------------------------------------------------------------------
+ */
+void fake_transfer_cancel(struct wire *wire, uint32_t channel);
+/* False when the channel is no transfer's; RET_BROKEN: the frame breaks the stream. */
+bool fake_transfer_frame(struct wire *wire, const struct frame *frame, bool *ret_broken);
+void fake_transfers_pump(struct wire *wire);
+void fake_transfers_lost(struct fake_box *box, const struct wire *wire); /* NULL: of any */
 
 /* --- exec.c; loop thread -----------------------------------------------------------------------
  */

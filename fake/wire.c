@@ -25,7 +25,7 @@ struct wire_part {
 
 bool wire_has_room(const struct wire *wire)
 {
-    return wire->out.len < OUT_ENOUGH && wire->why == NULL && !wire->closed;
+    return wire->out.len < OUT_ENOUGH && wire->why == NULL && !wire->overflowed && !wire->closed;
 }
 
 /* What cannot be sent breaks the stream: the server begins anew. */
@@ -34,11 +34,12 @@ static void put_frame(struct wire *wire, uint32_t channel, uint8_t type, const u
 {
     char *at;
 
-    if (wire->closed || wire->why != NULL)
+    if (wire->closed || wire->why != NULL || wire->overflowed)
         return;
     at = buf_reserve(&wire->out, FRAME_HEADER_LEN + len);
     if (at == NULL) {
-        wire_end(wire, ERR_STREAM_LOST, "the server does not read");
+        wire->overflowed = true; /* the turn ends it: whoever sends is in the midst of something */
+        wire_wake(wire);
         return;
     }
     frame_header_write((uint8_t *)at, channel, type, len);
@@ -313,6 +314,10 @@ static void turn(void *arg)
     }
     while (!wire->closed && round_of(wire) && rounds < ROUNDS)
         rounds++;
+    if (wire->overflowed && !wire->closed) {
+        buf_wipe(&wire->out);
+        wire_end(wire, ERR_STREAM_LOST, "the server does not read");
+    }
     wire->running = false;
     if (wire->closed)
         wire_free(wire);

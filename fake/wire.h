@@ -25,7 +25,7 @@ struct wire {
     struct wire_part *parts;       /* beginnings of messages of several frames */
     size_t parts_len;
     struct err *why; /* it ends when all is handed over, with this */
-    bool opened, greeted, paused, wants_room;
+    bool opened, greeted, paused, wants_room, overflowed;
     bool scheduled, running; /* a turn is to come; it is in one */
     bool closed;             /* by the server: no callback follows */
 };

@@ -102,6 +102,21 @@ static enum verdict delete_replies(struct request *request)
     return delete_prepared(request, fake_delete_replies);
 }
 
+static enum verdict put_files(struct request *request)
+{
+    return put_prepared(request, fake_put_files, fake_files);
+}
+
+static enum verdict get_files(struct request *request)
+{
+    return get_prepared(request, fake_files);
+}
+
+static enum verdict delete_files(struct request *request)
+{
+    return delete_prepared(request, fake_delete_files);
+}
+
 static int put_checked_ids(struct fake *fake, const struct json *body, struct err *err)
 {
     const struct json *ids = json_get(body, "ids");
@@ -162,6 +177,9 @@ static const struct route routes[] = {
     {"PUT", "/v1/fake/replies", put_replies, ROUTE_ADMIN | ROUTE_JSON_BODY, NULL},
     {"GET", "/v1/fake/replies", get_replies, ROUTE_ADMIN, NULL},
     {"DELETE", "/v1/fake/replies", delete_replies, ROUTE_ADMIN, NULL},
+    {"PUT", "/v1/fake/files", put_files, ROUTE_ADMIN | ROUTE_JSON_BODY, NULL},
+    {"GET", "/v1/fake/files", get_files, ROUTE_ADMIN, NULL},
+    {"DELETE", "/v1/fake/files", delete_files, ROUTE_ADMIN, NULL},
     {"PUT", "/v1/fake/ids", put_ids, ROUTE_ADMIN | ROUTE_JSON_BODY, NULL},
     {"GET", "/v1/fake/ids", get_ids, ROUTE_ADMIN, NULL},
     {"DELETE", "/v1/fake/ids", delete_ids, ROUTE_ADMIN, NULL},
