@@ -74,6 +74,68 @@ int preview_find(struct sandboxes *all, const char *host, struct preview_target 
     return 0;
 }
 
+static int find_row(struct preview_row *rows, size_t count, int64_t port,
+                    struct preview_row **ret_row, const char *id, struct err *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (rows[i].port == port) {
+            *ret_row = &rows[i];
+            return 0;
+        }
+    }
+    return err_set(err, ERR_NOT_FOUND, "sandbox '%s' has no preview of port %lld", id,
+                   (long long)port);
+}
+
+int preview_of_port(struct sandbox *sandbox, int64_t port, struct preview_target *ret_target,
+                    struct err *err)
+{
+    struct preview_row *rows = NULL, *row = NULL;
+    size_t count = 0;
+    if (store_list_previews(sandbox->all->store, sandbox->uid, &rows, &count, err) < 0) {
+        return -1;
+    }
+    int result = find_row(rows, count, port, &row, sandbox->id, err);
+    if (result == 0) {
+        *ret_target = (struct preview_target){.sandbox = sandbox_ref(sandbox), .port = port};
+        preview_facts_read(row->spec, &ret_target->facts);
+        (void)snprintf(ret_target->host, sizeof(ret_target->host), "%s", row->host);
+    }
+    preview_rows_free(rows, count);
+    return result;
+}
+
+int preview_revoke_links(struct sandbox *sandbox, int64_t port, struct err *err)
+{
+    struct preview_row *rows = NULL, *row = NULL;
+    struct preview_facts facts;
+    size_t count = 0;
+    if (store_list_previews(sandbox->all->store, sandbox->uid, &rows, &count, err) < 0) {
+        return -1;
+    }
+    int result = find_row(rows, count, port, &row, sandbox->id, err);
+    if (result == 0) {
+        preview_facts_read(row->spec, &facts);
+        facts.generation++;
+        free(row->spec);
+        row->spec = preview_facts_write(&facts);
+        result = store_put_preview(sandbox->all->store, row, err);
+    }
+    preview_rows_free(rows, count);
+    return result;
+}
+
+char *preview_url(const struct sandboxes *all, const char *host)
+{
+    const struct sandboxes_config *config = &all->config;
+    bool https = strcmp(config->preview_scheme, "https") == 0;
+    if (config->preview_port == (https ? 443 : 80)) {
+        return xasprintf("%s://%s/", config->preview_scheme, host);
+    }
+    return xasprintf("%s://%s:%lld/", config->preview_scheme, host,
+                     (long long)config->preview_port);
+}
+
 /* --- tickets --------------------------------------------------------------------------------- */
 
 void preview_ticket_make(const struct preview_target *target, enum preview_ticket kind,

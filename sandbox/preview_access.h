@@ -33,6 +33,14 @@ void preview_target_done(struct preview_target *target);
 int preview_find(struct sandboxes *all, const char *host, struct preview_target *ret_target,
                  struct err *err) must_check;
 
+/* The same by its port. ERR_NOT_FOUND. */
+int preview_of_port(struct sandbox *sandbox, int64_t port, struct preview_target *ret_target,
+                    struct err *err) must_check;
+/* Between preview_claim() and preview_release(): no ticket made until now opens it any more. */
+int preview_revoke_links(struct sandbox *sandbox, int64_t port, struct err *err) must_check;
+/* The address at HOST, ends with a slash; malloc'd. */
+char *preview_url(const struct sandboxes *all, const char *host);
+
 /* A ticket opens a private preview until it expires or the links are revoked: one in a link, and
  * another kind in the cookie that the link is exchanged for. */
 enum preview_ticket { PREVIEW_LINK, PREVIEW_COOKIE_TICKET };

@@ -385,17 +385,6 @@ int preview_exec(struct sandbox *sandbox, int64_t port, int64_t *ret_number, str
     return 0;
 }
 
-static char *url_of(const struct sandboxes *all, const char *host)
-{
-    const struct sandboxes_config *config = &all->config;
-    bool https = strcmp(config->preview_scheme, "https") == 0;
-    if (config->preview_port == (https ? 443 : 80)) {
-        return xasprintf("%s://%s/", config->preview_scheme, host);
-    }
-    return xasprintf("%s://%s:%lld/", config->preview_scheme, host,
-                     (long long)config->preview_port);
-}
-
 /* The end of the command, when there is one; RET_CODE: null after a signal. */
 static bool command_ended(struct sandbox *sandbox, int64_t number, struct json **ret_code)
 {
@@ -415,7 +404,7 @@ static bool command_ended(struct sandbox *sandbox, int64_t number, struct json *
 static struct json *row_json(struct sandbox *sandbox, const struct preview_row *row, bool ready)
 {
     struct json *json = json_new_object(), *code = NULL;
-    cleanup_free char *url = url_of(sandbox->all, row->host);
+    cleanup_free char *url = preview_url(sandbox->all, row->host);
     struct preview_facts facts;
     preview_facts_read(row->spec, &facts);
     bool ended = command_ended(sandbox, row->exec, &code);

@@ -54,7 +54,10 @@ static int write_record(struct sandbox *sandbox, bool *ret_tombstone, struct err
         store_put_sandbox(sandbox->all->store, &row, true, err) < 0) {
         return -1;
     }
-    return *ret_tombstone ? store_delete_preview(sandbox->all->store, row.uid, 0, err) : 0;
+    /* The host of one that this server served still says why it is gone. */
+    return *ret_tombstone && !sandbox->all->config.proxied
+               ? store_delete_preview(sandbox->all->store, row.uid, 0, err)
+               : 0;
 }
 
 static void save(struct sandbox *sandbox)

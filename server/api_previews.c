@@ -267,11 +267,16 @@ static enum verdict before_wait(struct request *request)
     return request_wait(request, changed, seen, state->deadline, before_wait);
 }
 
-static int check_body(const struct preview_body *body, struct err *err)
+static int check_body(const struct preview_body *body, bool proxied, struct err *err)
 {
-    if (body->visibility && strcmp(body->visibility, "public") != 0) {
+    bool is_private = body->visibility && strcmp(body->visibility, "private") == 0;
+    if (body->visibility && !is_private && strcmp(body->visibility, "public") != 0) {
+        return err_set(err, ERR_NOT_SUPPORTED, "field 'visibility' is public or private");
+    }
+    if (is_private && !proxied) {
         return err_set(err, ERR_NOT_SUPPORTED,
-                       "field 'visibility': only public previews are supported by this server");
+                       "field 'visibility': private previews need --preview-mode proxy, since "
+                       "others are served without asking this server");
     }
     if (body->log_file) {
         return err_set(err, ERR_NOT_SUPPORTED,
@@ -315,11 +320,13 @@ static enum verdict post_preview(struct request *request)
     state->on_exec.wake = wake_exec;
     request_keep(request, state, preview_state_free);
     if (request_json(request, false, &json, &err) < 0 ||
-        json_decode(json, preview_fields, "", &body, &err) < 0 || check_body(&body, &err) < 0) {
+        json_decode(json, preview_fields, "", &body, &err) < 0 ||
+        check_body(&body, sandboxes_config(request_sandboxes(request))->proxied, &err) < 0) {
         return reply_problem(request, &err);
     }
     state->want = body.want;
     body.want = (struct preview_request){0};
+    state->want.is_private = body.visibility && strcmp(body.visibility, "private") == 0;
     state->wait = body.wait;
     state->ready_timeout_ms = body.ready_timeout_ms;
     return begin_change(request);

@@ -150,15 +150,19 @@ static bool nudge(struct request *request)
     return receiving;
 }
 
+void connection_interrupt(struct request *request)
+{
+    atomic_store(&request->gone, true);
+    run_interrupt(request);
+    suspended_interrupt(request->http->suspended, &request->flow);
+}
+
 static void watch_gone(struct watch *watch, bool reset)
 {
     struct request *request = container_of(watch, struct request, watch);
 
-    if (!reset && nudge(request))
-        return;
-    atomic_store(&request->gone, true);
-    run_interrupt(request);
-    suspended_interrupt(request->http->suspended, &request->flow);
+    if (reset || !nudge(request))
+        connection_interrupt(request);
 }
 
 /* --- a request begins ---------------------------------------------------------------------------

@@ -14,6 +14,8 @@ void connection_completed(void *cls, struct MHD_Connection *connection, void **c
  * none) passes; libmicrohttpd's thread, in a callback. */
 void connection_suspend_for(struct request *request, struct event *event, uint64_t seen,
                             int64_t deadline_ms);
+/* As if the client had left; any thread. */
+void connection_interrupt(struct request *request);
 /* Resumes if suspended; any thread. */
 void connection_resume(struct request *request);
 /* How long what was sent may stay without the client's acknowledgement (0: the kernel's default).

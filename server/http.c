@@ -28,6 +28,8 @@
 #define CONNECTION_IDLE_S 75
 /* After the deadline of a stop: for running handlers and last bytes. */
 #define STOP_GRACE_MS 2000
+/* At a stop, for requests to previews. */
+#define PREVIEWS_MS 2000
 /* For the last packet of a handshake that has begun. */
 #define HALF_OPEN_MS 50
 #define BACKLOG_MS 2000
@@ -315,6 +317,17 @@ static void end_idle_peers(struct http *http)
     pthread_mutex_unlock(&http->peers_lock);
 }
 
+/* A preview may stream for ever; its visitors come back by themselves. */
+static void end_previews(struct http *http)
+{
+    pthread_mutex_lock(&http->peers_lock);
+    for (struct peer *peer = http->peers; peer; peer = peer->next) {
+        if (peer->request && peer->request->proxied)
+            connection_interrupt(peer->request);
+    }
+    pthread_mutex_unlock(&http->peers_lock);
+}
+
 static bool wait_for_peers(struct http *http, int64_t at_most_ms)
 {
     struct timespec until;
@@ -360,7 +373,10 @@ void http_stop(struct http *http, int64_t at_most_ms)
     }
     end_idle_peers(http);
     relay_end_all(http->relay);
-    bool left = wait_for_peers(http, at_most_ms);
+    int64_t first_ms = at_most_ms < PREVIEWS_MS ? at_most_ms : PREVIEWS_MS;
+    bool left = wait_for_peers(http, first_ms);
+    end_previews(http);
+    left = left || wait_for_peers(http, at_most_ms - first_ms);
     atomic_store(&http->aborting, true);
     suspended_break_all(http->suspended);
     if (!left)

@@ -6,9 +6,11 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/clock.h"
 #include "sandbox/preview_access.h"
 #include "sandbox/sandboxes.h"
 #include "server/http_impl.h"
+#include "server/preview_gate.h"
 #include "server/preview_host.h"
 #include "server/proxy_page.h"
 #include "server/reply.h"
@@ -173,6 +175,7 @@ static enum verdict wait_head(struct request *request)
     struct exchange *exchange = request_state(request);
     bool to_head = strcmp(request->method, "HEAD") == 0;
     bool silent = false;
+    const struct err stopping = {ERR_STOPPING, "the server is stopping; ask the next one"};
     struct err err = {0};
 
     for (;;) {
@@ -190,9 +193,59 @@ static enum verdict wait_head(struct request *request)
         if (rc < 0)
             return refuse(request, &err);
         if (request_client_gone(request))
-            return reply_empty(request, 204); /* nobody reads it */
+            return http_stopping(request->http) ? reply_problem(request, &stopping)
+                                                : reply_empty(request, 204);
         return request_wait(request, readable, seen, 0, wait_head);
     }
+}
+
+static enum verdict begin_exchange(struct request *request)
+{
+    struct err err = {0};
+
+    if (open_upstream(request, request_state(request), false, &err))
+        return refuse(request, &err);
+    return wait_head(request);
+}
+
+/* To an absolute address: the target may begin with two slashes, which would name another host. */
+static enum verdict redirect(struct request *request, const struct exchange *exchange,
+                             const char *target, const char *cookie)
+{
+    cleanup_free char *base = preview_url(request_app(request)->sandboxes, exchange->target.host);
+    cleanup_free char *location = xasprintf("%.*s%s", (int)strlen(base) - 1, base, target);
+
+    reply_header(request, "Location", location);
+    reply_header(request, "Referrer-Policy", "no-referrer");
+    if (*cookie)
+        reply_header(request, "Set-Cookie", cookie);
+    return reply_empty(request, 303);
+}
+
+static enum verdict visit_private(struct request *request, struct exchange *exchange)
+{
+    const struct err closed = {
+        ERR_FORBIDDEN, "this preview is private: open it by a link that its owner has made "
+                       "with POST …/previews/{port}/links; links expire and can be revoked"};
+    cleanup_buf struct buf clean = BUF_INIT(PROXY_HEAD_MAX);
+    cleanup_buf struct buf cookie = BUF_INIT(CAP_SMALL);
+    const struct preview_visit visit = {
+        .target = request->raw_uri,
+        .headers = request->headers,
+        .header_count = request->header_count,
+        .now_s = clock_wall_ms() / 1000,
+        .secure = strcmp(request->http->preview_scheme, "https") == 0,
+    };
+
+    switch (preview_gate_look(&exchange->target, &visit, &clean, &cookie)) {
+    case PREVIEW_PASS:
+        return begin_exchange(request);
+    case PREVIEW_REDIRECT:
+        return redirect(request, exchange, buf_text(&clean), buf_text(&cookie));
+    case PREVIEW_REFUSE:
+        break;
+    }
+    return refuse(request, &closed);
 }
 
 static enum verdict serve(struct request *request)
@@ -202,8 +255,9 @@ static enum verdict serve(struct request *request)
     struct err err = {0};
 
     request_keep(request, exchange, exchange_free);
-    if (preview_find(sandboxes, request->proxied->host, &exchange->target, &err) ||
-        open_upstream(request, exchange, false, &err))
+    if (preview_find(sandboxes, request->proxied->host, &exchange->target, &err))
         return refuse(request, &err);
-    return wait_head(request);
+    if (exchange->target.facts.is_private)
+        return visit_private(request, exchange);
+    return begin_exchange(request);
 }

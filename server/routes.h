@@ -9,9 +9,10 @@ extern const struct route_table sandbox_routes; /* api_sandboxes.c */
 extern const struct route_table exec_routes;    /* api_execs.c */
 extern const struct route_table file_routes;    /* api_files.c */
 extern const struct route_table file_edit_routes;
-extern const struct route_table preview_routes; /* api_previews.c */
-extern const struct route_table admin_routes;   /* api_admin.c */
-extern const struct route_table fake_routes;    /* api_fake.c */
+extern const struct route_table preview_routes;
+extern const struct route_table preview_link_routes; /* api_previews.c */
+extern const struct route_table admin_routes;        /* api_admin.c */
+extern const struct route_table fake_routes;         /* api_fake.c */
 
 /* All of them, ended by NULL. */
 extern const struct route_table *const route_tables[];

@@ -158,6 +158,24 @@ static int read_framing(struct upstream_head *head, bool newer, bool to_head, st
     return 0;
 }
 
+/* A cookie for a whole domain would be another sandbox's, too. */
+static void drop_domain(char *cookie)
+{
+    char *to = cookie + strcspn(cookie, ";");
+
+    for (const char *at = to; *at;) {
+        size_t len = 1 + strcspn(at + 1, ";");
+        const char *name = at + 1 + strspn(at + 1, " ");
+
+        if (strncasecmp(name, "Domain", 6) != 0 || !strchr(" =;", name[6])) {
+            memmove(to, at, len);
+            to += len;
+        }
+        at += len;
+    }
+    *to = '\0';
+}
+
 static void drop_hops(struct upstream_head *head)
 {
     struct text_field *all = head->fields;
@@ -167,6 +185,8 @@ static void drop_hops(struct upstream_head *head)
     for (size_t i = 0; i < count; i++) {
         bool agreed = head->status == 101 && strcasecmp(all[i].name, "Upgrade") == 0;
 
+        if (strcasecmp(all[i].name, "Set-Cookie") == 0)
+            drop_domain(all[i].value);
         if (agreed || !upstream_is_hop(all[i].name, all, count))
             head->fields[kept++] = (struct text_field){xstrdup(all[i].name), xstrdup(all[i].value)};
     }

@@ -58,3 +58,25 @@ void preview_target_done(struct preview_target *target)
     (void)target;
     NOT_CALLED();
 }
+
+char *preview_url(const struct sandboxes *all, const char *host)
+{
+    (void)all, (void)host;
+    NOT_CALLED();
+    return NULL;
+}
+
+void preview_ticket_make(const struct preview_target *target, enum preview_ticket kind,
+                         int64_t expires_s, char ret_ticket[PREVIEW_TICKET_LEN])
+{
+    (void)target, (void)kind, (void)expires_s, (void)ret_ticket;
+    NOT_CALLED();
+}
+
+bool preview_ticket_check(const struct preview_target *target, enum preview_ticket kind,
+                          const char *ticket, int64_t now_s, int64_t *ret_expires_s)
+{
+    (void)target, (void)kind, (void)ticket, (void)now_s, (void)ret_expires_s;
+    NOT_CALLED();
+    return false;
+}
