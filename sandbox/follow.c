@@ -48,7 +48,7 @@ void follower_output_done(struct follower *follower, struct output *output)
 
 bool follower_broken(struct follower *follower, struct err *ret_why)
 {
-    if (!follower->exec || exec_ended(follower->exec))
+    if (!follower->exec)
         return false;
     if (exec_reader_slow(follower->exec, &follower->reader)) {
         (void)err_set(ret_why, ERR_SLOW_READER,
@@ -56,6 +56,8 @@ bool follower_broken(struct follower *follower, struct err *ret_why)
                       EXEC_SLOW_MS / 1000);
         return true;
     }
+    if (exec_ended(follower->exec))
+        return false;
     if (atomic_load(&follower->all->follows_stopped)) {
         (void)err_set(ret_why, ERR_STOPPING, "the server stops; the command goes on");
         return true;

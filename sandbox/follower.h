@@ -48,6 +48,6 @@ enum follow_turn follow_next_bytes(struct follower *follower, int64_t *ret_again
 int follower_output(struct follower *follower, int stream, struct output *ret_output,
                     struct err *err) must_check;
 void follower_output_done(struct follower *follower, struct output *output);
-/* Why it cannot go on although the execution has not ended: out of reach, a slow reader, the
- * server stops. */
+/* Why it cannot go on to the end: a slow reader; the agent out of reach, or the server stops,
+ * before the execution has ended. */
 bool follower_broken(struct follower *follower, struct err *ret_why);

@@ -1,5 +1,7 @@
 #include "server/reply.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +18,7 @@
 /* Keepalive is silent while sent bytes are unacknowledged: this finds the client that was unplugged
  * in the middle of an answer, while nothing more is there to send. */
 #define PATIENCE_MS 60000
+#define UNANSWERED 3 /* times that the same bytes were sent again */
 
 static const struct err client_left = {ERR_CANCELLED,
                                        "the client left before the end of the answer"};
@@ -212,6 +215,20 @@ static ssize_t cut_off(struct request *request, char *buf)
     return 1;
 }
 
+/* What was sent before is not acknowledged, and was sent again and again: the client was unplugged.
+ * A stream that speaks every few seconds finds it so long before PATIENCE_MS is over. One that only
+ * does not read answers the kernel's probes, which is no such case. */
+static bool is_unplugged(struct request *request)
+{
+    int fd =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    struct tcp_info info = {.tcpi_state = 0};
+    socklen_t len = sizeof(info);
+
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
+           info.tcpi_retransmits >= UNANSWERED;
+}
+
 /* libmicrohttpd's thread, when the socket takes more. */
 static ssize_t read_pipe(void *cls, uint64_t position, char *buf, size_t max)
 {
@@ -224,6 +241,9 @@ static ssize_t read_pipe(void *cls, uint64_t position, char *buf, size_t max)
     uint64_t seen = event_count(readable);
     size_t len = source_read(reply, buf, max);
     if (len) {
+        /* Only where little is said: in the midst of much, the kernel knows best. */
+        if (len < READ_BLOCK && is_unplugged(request))
+            return cut_off(request, buf);
         reply->pipe_sent += len;
         return (ssize_t)len;
     }

@@ -1,79 +1,21 @@
 """Output as it comes: events over NDJSON and SSE, resumed, cut, scrubbed. B01, B02, B08, B09, B16, B31, B34, B53 on a stream."""
 
-import base64
 import json
-import socket
 import time
 
 import pytest
 import requests
 
+from events import TYPES, check_whole, data_of, follow, joined, stream
 from server import SOAK, open_request, reset, wait_until
 
 OPTIONS = ("--output-quota", "8Mi")  # so that a slow reader has the command wait for him
-TYPES = {"ndjson": "application/x-ndjson", "sse": "text/event-stream"}
 
 
 @pytest.fixture(scope="module")
 def box(cloud):
     cloud.client().create("streams", ttl=3600)
     return "streams"
-
-
-class Events:
-    """The events of one reply, as they come."""
-
-    def __init__(self, response, kind):
-        assert response.status_code == 200, response.text
-        assert response.headers["Content-Type"] == TYPES[kind]
-        self.response, self.kind = response, kind
-        self.items = []
-
-    def __iter__(self):
-        ident = None
-        for line in self.response.iter_lines(chunk_size=65536, delimiter=b"\n"):
-            if self.kind == "sse" and line.startswith(b"id: "):
-                ident = line[4:].decode()
-            elif line.startswith(b"data: ") if self.kind == "sse" else line:
-                event = json.loads(line[6:] if self.kind == "sse" else line)
-                assert self.kind == "ndjson" or ident == event["id"]
-                self.items.append(event)
-                yield event
-
-    def close(self):
-        self.response.close()
-
-
-def stream(client, box, cmd, kind="ndjson", **body):
-    cmd = ["sh", "-c", cmd] if isinstance(cmd, str) else cmd
-    response = client.request("POST", f"/v1/sandboxes/{box}/execs", stream=True, headers={"Accept": TYPES[kind]}, json={"cmd": cmd, **body})
-    return Events(response, kind)
-
-
-def follow(client, box, number, last=None, kind="ndjson"):
-    headers = {"Accept": TYPES[kind], **({"Last-Event-ID": last} if last else {})}
-    return Events(client.request("GET", f"/v1/sandboxes/{box}/execs/{number}", stream=True, headers=headers), kind)
-
-
-def data_of(event):
-    return base64.b64decode(event["data"]) if event["encoding"] == "base64" else event["data"].encode()
-
-
-def joined(events, name="stdout"):
-    """The bytes of a stream. Each piece begins where the one before ended."""
-    data = b""
-    for event in events:
-        if event["type"] == name:
-            assert event["offset"] == len(data)
-            data += data_of(event)
-    return data
-
-
-def check_whole(events):
-    """It begins and ends as it should; ids count."""
-    assert events[0]["type"] == "started" and events[-1]["type"] in ("exit", "error")
-    assert not [event for event in events[:-1] if event["type"] in ("exit", "error")]
-    assert [int(event["id"].split(":")[0]) for event in events] == list(range(1, len(events) + 1))
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -205,11 +147,39 @@ def test_a_heartbeat_in_silence(client, box):
 def test_watchers(client, box):
     """Several at once, from the start and from later: each gets everything."""
     first = stream(client, box, "for i in $(seq 1 50); do echo $i; sleep 0.02; done")
-    begin = next(iter(first))
+    begin = first.until("started")
     others = [follow(client, box, begin["exec"]) for _ in range(4)]
     wanted = b"".join(b"%d\n" % i for i in range(1, 51))
     for one in others:
         assert joined(list(one)) == wanted
+
+
+def test_a_reader_that_stands_still_is_left_behind(server, client, api, box):
+    """The command waits for it for 30 s and then goes on; the reader is told when it reads on, and may begin again."""
+    slow = stream(client, box, "seq 1 4000000; touch through", on_disconnect="keep")
+    number = slow.until("started")["exec"]
+    seen = []
+
+    def stands_still():
+        seen.append(client.get(f"/v1/sandboxes/{box}/execs/{number}")["stdout_bytes"])
+        return len(seen) > 50 and seen[-1] == seen[-50] > 0
+    wait_until(stands_still, what="the command waiting for its reader")
+    assert client.request("HEAD", client.file_url(box, "through")).status_code == 404
+    assert client.exec(box, ["true"])["exit_code"] == 0  # only that command waits
+    assert client.exec_wait(box, number)["stdout_bytes"] == 30888896
+    events = slow.all()
+    assert events[-1]["type"] == "error" and events[-1]["error"]["code"] == "slow_reader"
+    rest = list(follow(client, box, number, events[-1]["id"]))
+    assert "gap" in [event["type"] for event in rest] and rest[-1]["result"]["exit_code"] == 0
+    at = int(events[-1]["id"].split(":")[1])
+    for event in rest[:-1]:
+        if event["type"] == "gap":
+            assert event["stream"] == "stdout" and event["from"] == at
+            at = event["to"]
+        else:
+            assert event["offset"] == at
+            at += len(data_of(event))
+    assert at == 30888896
 
 
 # --- the stream to the agent --------------------------------------------------------------------------------------------
@@ -229,14 +199,10 @@ def test_b02_out_of_reach_is_stream_lost(client, api):
     """Never an exit, let alone 0; and what happened is told once the agent can be reached again."""
     client.create("lost")
     events = stream(client, "lost", "echo partial; while [ ! -e go ]; do sleep 0.05; done; exit 6")
-    steps = iter(events)
-    while next(steps)["type"] != "stdout":
-        pass
+    events.until("stdout")
     fault = api.exec_fault("lost", refuse=(503, b"no", "text/plain"), times=None)
     api.stream("lost").reset()
-    for _ in steps:
-        pass
-    last = events.items[-1]
+    last = events.all()[-1]
     assert last["type"] == "error" and last["error"]["code"] == "stream_lost" and "exit" not in {one["type"] for one in events.items}
     fault.times = fault.used
     wait_until(lambda: client.request("PUT", client.file_url("lost", "go"), data=b"").status_code in (201, 204), 60)
@@ -249,11 +215,9 @@ def test_b02_out_of_reach_is_stream_lost(client, api):
 def test_b38_the_sandbox_dies_meanwhile(client, api):
     client.create("dies")
     events = stream(client, "dies", "echo here; exec sleep 600")
-    steps = iter(events)
-    while next(steps)["type"] != "stdout":
-        pass
+    events.until("stdout")
     api.remove("pods", "sandbox-dies")
-    assert [one for one in steps][-1]["error"]["code"] == "sandbox_gone"
+    assert events.all()[-1]["error"]["code"] == "sandbox_gone"
     assert events.items[-1]["result"]["exit_code"] is None
 
 
@@ -265,13 +229,10 @@ def test_the_server_restarts_during_a_stream(fresh):
     client.create("again")
     for how in ("stop", "kill"):
         events = stream(client, "again", f"for i in $(seq 1 100); do echo $i; sleep 0.03; done; exit 8 # {how}", on_disconnect="keep")
-        steps = iter(events)
-        while next(steps)["type"] != "stdout":
-            pass
+        events.until("stdout")
         getattr(server, how)()
         try:
-            for _ in steps:
-                pass
+            events.all()
         except requests.RequestException:
             assert how == "kill"
         last = events.items[-1]

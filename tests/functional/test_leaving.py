@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from events import follow, joined
 from server import SOAK, WRAPPER, open_request, reset, unplug, wait_until
 
 GRACE = 0.2  # disconnect_grace of these commands
@@ -19,10 +20,13 @@ def box(cloud):
     return "leave"
 
 
-def start(server, box, cmd, **body):
-    """A client that waits for a command's result: its socket."""
+def start(server, box, cmd, accept="application/json", **body):
+    """A client that waits for a command's result, or follows its output: its socket."""
     body = json.dumps({"cmd": cmd, "disconnect_grace": GRACE, **body}).encode()
-    return open_request(server.port, "POST", f"/v1/sandboxes/{box}/execs", body)
+    return open_request(server.port, "POST", f"/v1/sandboxes/{box}/execs", body, {"Accept": accept})
+
+
+buffered_or_streamed = pytest.mark.parametrize("accept", ["application/json", "application/x-ndjson"], ids=["buffered", "streamed"])
 
 
 def count(api, box, word):
@@ -35,16 +39,18 @@ SILENT = ["sleep", "604"]
 
 @pytest.mark.parametrize("cmd, word", [(LOUD, "LOUD"), (SILENT, "sleep 604")], ids=["loud", "silent"])
 @pytest.mark.parametrize("how", [reset, lambda sock: sock.close()], ids=["RST", "FIN"])
-def test_gone_means_dead(server, api, box, cmd, word, how):
-    sock = start(server, box, cmd)
+@buffered_or_streamed
+def test_gone_means_dead(server, api, box, cmd, word, how, accept):
+    sock = start(server, box, cmd, accept)
     wait_until(lambda: count(api, box, word))
     how(sock)
     wait_until(lambda: not count(api, box, word), what="the command's death")
 
 
-def test_unplugged_means_dead(server, client, api, box):
-    """No FIN, no RST, no ACK: found by probes of the server."""
-    sock = start(server, box, SILENT)
+@buffered_or_streamed
+def test_unplugged_means_dead(server, client, api, box, accept):
+    """No FIN, no RST, no ACK: found by probes of the server, or by heartbeats that nobody acknowledges."""
+    sock = start(server, box, SILENT, accept)
     wait_until(lambda: count(api, box, "sleep 604"))
     unplug(sock)
     wait_until(lambda: not count(api, box, "sleep 604"), 60, "the command's death")
@@ -75,6 +81,21 @@ def test_keep_means_alive(server, client, api, box):
     client.request("DELETE", client.file_url(box, "finish"), 204)
 
 
+def test_a_stream_is_joined_again_within_the_grace(server, client, api, box):
+    sock = start(server, box, ["sh", "-c", "echo one; while [ ! -e finish3 ]; do sleep 0.05; done; echo two # JOIN3"],
+                 "application/x-ndjson", disconnect_grace=3)
+    got = b""
+    while b'"one' not in got:
+        got += sock.recv(4096)
+    reset(sock)
+    had = [json.loads(line) for line in got.split(b"\n") if line.startswith(b"{")]
+    with ThreadPoolExecutor(1) as pool:
+        rest = pool.submit(lambda: list(follow(client, box, had[0]["exec"], had[-1]["id"])))
+        time.sleep(4)  # longer than the grace: what must not happen has no event
+        client.put(box, "finish3", b"")
+        assert joined(had + rest.result()) == b"one\ntwo\n" and rest.result()[-1]["result"]["exit_code"] == 0
+
+
 def test_rejoined_within_the_grace(server, client, api, box):
     sock = start(server, box, ["sh", "-c", "while [ ! -e finish2 ]; do sleep 0.05; done; echo joined # JOIN"], disconnect_grace=3)
     wait_until(lambda: count(api, box, "JOIN"))
@@ -95,13 +116,14 @@ def test_the_whole_tree_dies(server, api, box):
 
 
 @pytest.mark.parametrize("rounds", [30 if WRAPPER else 500])
-@pytest.mark.parametrize("what", ["exec", "read", "write", "wait"])
+@pytest.mark.parametrize("what", ["exec", "stream", "read", "write", "wait"])
 def test_b09_again_and_again_leaves_nothing(server, client, api, box, what, rounds):
     client.put(box, "big", b"b" * (4 << 20))
 
     def once(index):
-        if what == "exec":
-            sock = start(server, box, ["sh", "-c", "echo x; exec sleep 605"], disconnect_grace=0)
+        if what in ("exec", "stream"):
+            accept = "application/json" if what == "exec" else "text/event-stream"
+            sock = start(server, box, ["sh", "-c", "echo x; exec sleep 605"], accept, disconnect_grace=0)
             if index % 2:
                 wait_until(lambda: count(api, box, "sleep 605"))
         elif what == "read":
