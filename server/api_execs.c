@@ -7,6 +7,7 @@
 #include "base/caps.h"
 #include "base/clock.h"
 #include "sandbox/exec.h"
+#include "sandbox/follow.h"
 #include "sandbox/sandboxes.h"
 #include "server/exec_stream.h"
 #include "server/route.h"
@@ -391,24 +392,38 @@ static int stream_of(const struct request *request, int *ret_stream, struct err 
     return 0;
 }
 
-static enum verdict get_output(struct request *request)
+/* Whoever follows waits for it: his leaving counts. */
+static enum verdict follow_output(struct request *request, const struct exec_key *key,
+                                  const struct exec_range *range)
+{
+    struct sandbox *sandbox = request_sandbox(request);
+    struct exec *exec = sandbox ? exec_find(sandbox, key->number) : NULL;
+    if (exec) {
+        struct exec_wait *wait = keep_wait(request, exec);
+        wait->joined = true;
+        exec_join(exec);
+    }
+    struct err err = {0};
+    struct exec_reading reading = {0};
+    cleanup_buf struct buf nothing = BUF_INIT(1);
+    const struct exec_range at = {.stream = range->stream, .offset = range->offset};
+    struct pipe *pipe = pipe_new(256 * KIB);
+    if (exec_output(request_sandboxes(request), key, &at, &nothing, &reading, &err) < 0 ||
+        follow_bytes(request_sandboxes(request), key, range->stream, range->offset, pipe, &err) <
+            0) {
+        pipe_unref(pipe);
+        return reply_masked_problem(request, &err);
+    }
+    return reply_pipe(request, 200, "application/octet-stream", pipe, -1);
+}
+
+static enum verdict send_output(struct request *request, const struct exec_key *key,
+                                const struct exec_range *range)
 {
     struct err err = {0};
-    cleanup_free char *uid = NULL;
-    struct exec_key key = {.number = 0};
-    struct exec_range range = {.length = INT64_MAX};
     struct exec_reading reading = {0};
-    int64_t offset = 0;
-    if (request_param_number(request, "n", &key.number, &err) < 0 ||
-        request_query_int(request, "offset", 0, INT64_MAX, &offset, &err) < 0 ||
-        request_query_int(request, "limit", 1, INT64_MAX, &range.length, &err) < 0 ||
-        stream_of(request, &range.stream, &err) < 0 || subject_uid(request, &uid, &err) < 0) {
-        return reply_problem(request, &err);
-    }
     struct pipe *pipe = pipe_new(256 * KIB);
-    key.uid = uid;
-    range.offset = (uint64_t)offset;
-    if (exec_output_pipe(request_sandboxes(request), &key, &range, pipe, &reading, &err) < 0) {
+    if (exec_output_pipe(request_sandboxes(request), key, range, pipe, &reading, &err) < 0) {
         pipe_unref(pipe);
         return reply_masked_problem(request, &err);
     }
@@ -422,6 +437,40 @@ static enum verdict get_output(struct request *request)
     return reply_pipe(request, 200, "application/octet-stream", pipe, -1);
 }
 
+static int range_of(const struct request *request, struct exec_range *ret_range, bool *ret_follow,
+                    struct err *err)
+{
+    int64_t offset = 0, limit = 0;
+    if (request_query_int(request, "offset", 0, INT64_MAX, &offset, err) < 0 ||
+        request_query_int(request, "limit", 1, INT64_MAX, &limit, err) < 0 ||
+        request_query_bool(request, "follow", ret_follow, err) < 0 ||
+        stream_of(request, &ret_range->stream, err) < 0) {
+        return -1;
+    }
+    if (*ret_follow && limit) {
+        return err_set(err, ERR_INVALID_FIELD,
+                       "query parameter 'limit' cannot be combined with follow=true");
+    }
+    ret_range->offset = (uint64_t)offset;
+    ret_range->length = limit ? limit : INT64_MAX;
+    return 0;
+}
+
+static enum verdict get_output(struct request *request)
+{
+    struct err err = {0};
+    cleanup_free char *uid = NULL;
+    struct exec_key key = {.number = 0};
+    struct exec_range range = {.offset = 0};
+    bool follow = false;
+    if (request_param_number(request, "n", &key.number, &err) < 0 ||
+        range_of(request, &range, &follow, &err) < 0 || subject_uid(request, &uid, &err) < 0) {
+        return reply_problem(request, &err);
+    }
+    key.uid = uid;
+    return follow ? follow_output(request, &key, &range) : send_output(request, &key, &range);
+}
+
 static const struct route routes[] = {
     {"POST", "/v1/sandboxes/{id}/execs", post_exec, ROUTE_SANDBOX | ROUTE_JSON_BODY, NULL},
     {"GET", "/v1/sandboxes/{id}/execs", get_execs, ROUTE_SANDBOX | ROUTE_GONE_TOO, "before limit"},
@@ -429,7 +478,7 @@ static const struct route routes[] = {
     {"PUT", "/v1/sandboxes/{id}/execs/{n}/stdin", put_stdin, ROUTE_SANDBOX | ROUTE_STREAM_BODY,
      NULL},
     {"GET", "/v1/sandboxes/{id}/execs/{n}/output", get_output, ROUTE_SANDBOX | ROUTE_GONE_TOO,
-     "stream offset limit"},
+     "stream offset limit follow"},
 };
 
 const struct route_table exec_routes = {routes, ARRAY_LEN(routes)};

@@ -182,6 +182,54 @@ def test_a_reader_that_stands_still_is_left_behind(server, client, api, box):
     assert at == 30888896
 
 
+# --- raw output that is followed ------------------------------------------------------------------------------------------
+def followed(client, box, number, query="", **options):
+    return client.request("GET", f"/v1/sandboxes/{box}/execs/{number}/output?follow=true{query}", stream=True, **options)
+
+
+def test_b34_raw_output_to_the_end(client, box):
+    record = client.start(box, "printf 'a\\377b'; echo err >&2; while [ ! -e more ]; do sleep 0.02; done; echo end")
+    response = followed(client, box, record["id"])
+    assert response.raw.read(3) == b"a\xffb"
+    client.put(box, "more", b"")
+    assert response.raw.read() == b"end\n"
+    number = record["id"]
+    assert followed(client, box, number).content == b"a\xffbend\n"
+    assert followed(client, box, number, "&offset=3").content == b"end\n"
+    assert followed(client, box, number, "&offset=7").content == b"" == followed(client, box, number, "&offset=99").content
+    assert followed(client, box, number, "&stream=stderr").content == b"err\n"
+    client.request("DELETE", client.file_url(box, "more"), 204)
+
+
+def test_raw_output_is_not_followed_without_sense(client, box):
+    number = client.exec(box, ["true"])["id"]
+    for query in ("follow=true&limit=3", "follow=yes", "follow=true&stream=both"):
+        client.problem("GET", f"/v1/sandboxes/{box}/execs/{number}/output?{query}", 400, "invalid_field")
+    client.problem("GET", f"/v1/sandboxes/{box}/execs/99999/output?follow=true", 404, "not_found")
+
+
+def test_b01_raw_output_through_a_slow_reader(client, box):
+    """Never cut short, and nothing dropped although the journal keeps less than half of it."""
+    number = client.start(box, ["seq", "1", "2000000"])["id"]
+    total, begin = 0, time.monotonic()
+    response = followed(client, box, number)
+    for piece in response.iter_content(65536):
+        total += len(piece)
+        time.sleep(max(0, begin + total / 4e6 - time.monotonic()))
+    assert total == 14888896 and client.exec_wait(box, number)["exit_code"] == 0
+
+
+def test_b53_raw_output_that_was_dropped_is_not_whole(client, box):
+    """From the start of what lost its middle: the body breaks off there; inside of it: 416."""
+    number = client.exec(box, ["seq", "1", "2000000"], max_output=0)["id"]
+    sizes = client.output(box, number).headers["X-Output-Total"], len(client.output(box, number).content)
+    assert sizes == ("14888896", 4 << 20)
+    with pytest.raises(requests.RequestException):
+        followed(client, box, number).content
+    client.problem("GET", f"/v1/sandboxes/{box}/execs/{number}/output?follow=true&offset={5 << 20}", 416)
+    assert followed(client, box, number, f"&offset={14888896 - 8}").content == b"2000000\n"
+
+
 # --- the stream to the agent --------------------------------------------------------------------------------------------
 def test_b01_b02_b16_cut_at_every_frame(client, api, box):
     """Between the server and the agent, after each few hundred bytes: joined again, and the true result comes."""
