@@ -1,6 +1,7 @@
 #include "sandbox/exec.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -311,15 +312,28 @@ static void attach_on_loop(struct sandbox *sandbox, void *arg)
     exec_unref(exec);
 }
 
+/* KEY points to the number before its record is there: one without a record counts for nothing. */
+static int claim(struct exec *exec, struct idempotency_row *key, struct err *err)
+{
+    int found;
+    if (!key)
+        return 0;
+    (void)snprintf(key->uid, sizeof(key->uid), "%s", exec->sandbox->uid);
+    key->number = exec->number;
+    return store_claim_key(exec->sandbox->all->store, key, &found, err);
+}
+
 /* The loop thread sees it when it is complete and stored. */
-static int start(struct exec *exec, struct exec_spec *spec, struct err *err)
+static int start(struct exec *exec, struct exec_spec *spec, struct idempotency_row *key,
+                 struct err *err)
 {
     if (take_number(exec, err))
         return -1;
     build_open(exec, spec);
     if (spec->stdin_kind == EXEC_STDIN_BYTES)
         feed_give(exec->feed, &spec->stdin_bytes);
-    if (count_pending(exec, err) || exec_begin_journals(exec, err) || exec_store(exec, err)) {
+    if (count_pending(exec, err) || exec_begin_journals(exec, err) || claim(exec, key, err) ||
+        exec_store(exec, err)) {
         exec_not_running(exec);
         return -1;
     }
@@ -331,12 +345,18 @@ static int start(struct exec *exec, struct exec_spec *spec, struct err *err)
 int exec_start(struct sandbox *sandbox, struct exec_spec *spec, struct exec **ret_exec,
                struct err *err)
 {
+    return exec_start_keyed(sandbox, spec, NULL, ret_exec, err);
+}
+
+int exec_start_keyed(struct sandbox *sandbox, struct exec_spec *spec, struct idempotency_row *key,
+                     struct exec **ret_exec, struct err *err)
+{
     int rc = check_size(spec, err);
     if (rc == 0)
         rc = sandbox_check_running(sandbox, err);
     if (rc == 0) {
         struct exec *exec = build(sandbox, spec);
-        rc = start(exec, spec, err);
+        rc = start(exec, spec, key, err);
         if (rc == 0)
             *ret_exec = exec;
         else

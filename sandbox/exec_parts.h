@@ -5,6 +5,7 @@
 /* What the files of an exec do for each other:
  *
  * exec.c        the front door: start, join, leave, feed, kill
+ * exec_once.c   one for all requests with the same key (exec_once.h)
  * exec_stream.c the loop thread's side: the channel, input, the result
  * exec_append.c output on its way into the journals
  * exec_finish.c the result into the store, on a worker
@@ -24,6 +25,9 @@ void exec_unlist(struct exec *exec); /* no-op when it is not in the list */
 /* All in the list, referenced; malloc'd. Takes all->lock. */
 struct exec **exec_snapshot(struct sandbox *sandbox, size_t *ret_count);
 void exec_pending_done(struct exec *exec);
+/* As exec_start; KEY (may be NULL) is claimed for its number. Under all->intents then. */
+int exec_start_keyed(struct sandbox *sandbox, struct exec_spec *spec, struct idempotency_row *key,
+                     struct exec **ret_exec, struct err *err) must_check;
 void exec_not_running(struct exec *exec); /* no longer counted in sandbox->running_execs */
 
 /* --- exec_stream.c; loop thread --- */

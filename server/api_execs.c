@@ -2,170 +2,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/buf.h"
 #include "base/caps.h"
 #include "base/clock.h"
 #include "sandbox/exec.h"
+#include "sandbox/exec_once.h"
 #include "sandbox/follow.h"
 #include "sandbox/sandboxes.h"
+#include "server/exec_body.h"
 #include "server/exec_stream.h"
+#include "server/idempotency.h"
 #include "server/route.h"
 #include "server/routes.h"
 #include "server/subject.h"
 
 #define WAIT_MAX_MS 60000
-
-/* --- start ----------------------------------------------------------------------------------- */
-
-struct exec_body {
-    struct text_list cmd;
-    struct text_map env;
-    char *stdin_text, *stdin_encoding, *workdir, *on_disconnect;
-    int64_t timeout_ms, max_output, disconnect_grace_ms;
-    bool tty, detach;
-};
-
-#define BODY(member) offsetof(struct exec_body, member)
-static const struct json_field exec_fields[] = {
-    {.name = "cmd",
-     .decode = json_decode_text_list,
-     .offset = BODY(cmd),
-     .required = true,
-     .min = 1,
-     .max = CAP_ARGS},
-    {.name = "env", .decode = json_decode_text_map, .offset = BODY(env), .max = CAP_ENV},
-    {.name = "stdin",
-     .decode = json_decode_text_any,
-     .offset = BODY(stdin_text),
-     .max = CAP_JSON_STDIN * 2},
-    {.name = "stdin_encoding",
-     .decode = json_decode_text,
-     .offset = BODY(stdin_encoding),
-     .max = 16},
-    {.name = "workdir",
-     .decode = json_decode_text_any,
-     .offset = BODY(workdir),
-     .min = 1,
-     .max = CAP_PATH - 1},
-    {.name = "timeout",
-     .decode = json_decode_seconds,
-     .offset = BODY(timeout_ms),
-     .min = 1,
-     .max = INT64_C(366) * 86400 * 1000},
-    {.name = "max_output",
-     .decode = json_decode_int,
-     .offset = BODY(max_output),
-     .min = 0,
-     .max = CAP_JSON_OUTPUT},
-    {.name = "tty", .decode = json_decode_bool, .offset = BODY(tty)},
-    {.name = "detach", .decode = json_decode_bool, .offset = BODY(detach)},
-    {.name = "on_disconnect", .decode = json_decode_text, .offset = BODY(on_disconnect), .max = 16},
-    {.name = "disconnect_grace",
-     .decode = json_decode_seconds,
-     .offset = BODY(disconnect_grace_ms),
-     .min = 0,
-     .max = INT64_C(3600) * 1000},
-    JSON_FIELDS_END,
-};
-
-static void exec_body_done(struct exec_body *body)
-{
-    text_list_done(&body->cmd);
-    text_map_done(&body->env);
-    free(body->stdin_text);
-    free(body->stdin_encoding);
-    free(body->workdir);
-    free(body->on_disconnect);
-}
-
-static int bad(struct err *err, const char *field, const char *what)
-{
-    return err_set(err, ERR_INVALID_FIELD, "field '%s' %s", field, what);
-}
-
-static int argv_check(const struct text_list *cmd, struct err *err)
-{
-    size_t total = 0;
-    if (!*cmd->items[0]) {
-        return bad(err, "cmd", "must begin with a program's name");
-    }
-    for (size_t i = 0; i < cmd->count; i++) {
-        size_t len = strlen(cmd->items[i]);
-        if (len > CAP_ARG) {
-            return err_set(
-                err, ERR_ARGUMENT_TOO_LONG,
-                "field 'cmd': argument %zu is longer than the %d bytes that Linux allows", i,
-                CAP_ARG);
-        }
-        total += len + 1;
-    }
-    return total > CAP_ARGV_BYTES ? err_set(err, ERR_ARGUMENT_TOO_LONG,
-                                            "field 'cmd': the arguments are too long together")
-                                  : 0;
-}
-
-static int stdin_take(const struct exec_body *body, struct exec_spec *spec, struct err *err)
-{
-    const char *encoding = body->stdin_encoding ? body->stdin_encoding : "utf-8";
-    buf_init(&spec->stdin_bytes, CAP_JSON_STDIN);
-    if (strcmp(encoding, "raw") == 0) {
-        if (body->stdin_text) {
-            return bad(err, "stdin", "must be absent when it comes by PUT (stdin_encoding raw)");
-        }
-        spec->stdin_kind = EXEC_STDIN_PIPE;
-        return 0;
-    }
-    bool base64 = strcmp(encoding, "base64") == 0;
-    if (!base64 && strcmp(encoding, "utf-8") != 0) {
-        return bad(err, "stdin_encoding", "must be utf-8, base64 or raw");
-    }
-    if (!body->stdin_text) {
-        return 0;
-    }
-    spec->stdin_kind = EXEC_STDIN_BYTES;
-    struct str text = str_of(body->stdin_text);
-    bool ok = base64 ? base64_decode(&spec->stdin_bytes, text)
-                     : buf_append(&spec->stdin_bytes, text.ptr, text.len);
-    if (spec->stdin_bytes.overflow) {
-        return err_set(err, ERR_TOO_LARGE,
-                       "field 'stdin': at most 1 MiB; send more with stdin_encoding raw");
-    }
-    return ok ? 0 : bad(err, "stdin", "is not base64");
-}
-
-static int spec_of(struct request *request, struct exec_body *body, struct exec_spec *ret_spec,
-                   struct err *err)
-{
-    const struct sandboxes_config *config = sandboxes_config(request_sandboxes(request));
-    if (body->tty || body->detach) {
-        return err_set(err, ERR_NOT_SUPPORTED, "field '%s' is not supported yet",
-                       body->tty ? "tty" : "detach");
-    }
-    if (body->timeout_ms > config->max_exec_timeout_ms) {
-        return err_set(err, ERR_INVALID_FIELD,
-                       "field 'timeout': at most %lld seconds on this server",
-                       (long long)(config->max_exec_timeout_ms / 1000));
-    }
-    const char *leave = body->on_disconnect ? body->on_disconnect : "kill";
-    if (strcmp(leave, "kill") != 0 && strcmp(leave, "keep") != 0) {
-        return bad(err, "on_disconnect", "must be kill or keep");
-    }
-    if (argv_check(&body->cmd, err) < 0 || env_check(&body->env, "env", err) < 0 ||
-        stdin_take(body, ret_spec, err) < 0) {
-        return -1;
-    }
-    ret_spec->cmd = body->cmd;
-    ret_spec->env = body->env;
-    ret_spec->workdir = TAKE_PTR(body->workdir);
-    body->cmd = (struct text_list){0};
-    body->env = (struct text_map){0};
-    ret_spec->timeout_ms = body->timeout_ms;
-    ret_spec->max_output = body->max_output;
-    ret_spec->disconnect_grace_ms = body->disconnect_grace_ms;
-    ret_spec->keep = strcmp(leave, "keep") == 0;
-    return 0;
-}
+#define PREFER_MAX 86400
 
 /* --- wait for the result --------------------------------------------------------------------- */
 
@@ -206,6 +60,29 @@ static enum verdict reply_held(struct request *request, struct exec *exec, int s
     return reply_json(request, status, json);
 }
 
+static enum verdict reply_exec(struct request *request, const char *uid, int64_t number, int status)
+{
+    struct err err = {0};
+    struct json *json = NULL;
+    if (exec_json(request_sandboxes(request), uid, number, true, &json, &err) < 0) {
+        return reply_masked_problem(request, &err);
+    }
+    return reply_json(request, status, json);
+}
+
+static void reply_location(struct request *request, int64_t number)
+{
+    cleanup_free char *location =
+        xasprintf("/v1/sandboxes/%s/execs/%lld", request_param(request, "id"), (long long)number);
+    reply_header(request, "Location", location);
+}
+
+static enum verdict goes_on(struct request *request, struct exec *exec)
+{
+    reply_location(request, exec_number(exec));
+    return reply_held(request, exec, 202);
+}
+
 static enum verdict exec_wait(struct request *request)
 {
     struct exec_wait *wait = request_state(request);
@@ -215,24 +92,13 @@ static enum verdict exec_wait(struct request *request)
     if (!wait->shown && exec_problem(wait->exec, &err)) {
         return reply_masked_problem(request, &err);
     }
-    bool late = wait->deadline && clock_now_ms() >= wait->deadline;
-    if (exec_done(wait->exec) || late || request_client_gone(request)) {
+    if (exec_done(wait->exec) || request_client_gone(request)) {
         return reply_held(request, wait->exec, 200);
     }
+    if (wait->deadline && clock_now_ms() >= wait->deadline) {
+        return wait->shown ? reply_held(request, wait->exec, 200) : goes_on(request, wait->exec);
+    }
     return request_wait(request, changed, seen, wait->deadline, exec_wait);
-}
-
-static void reply_location(struct request *request, struct exec *exec)
-{
-    cleanup_free char *location = xasprintf(
-        "/v1/sandboxes/%s/execs/%lld", request_param(request, "id"), (long long)exec_number(exec));
-    reply_header(request, "Location", location);
-}
-
-static enum verdict started_elsewhere(struct request *request, struct exec *exec)
-{
-    reply_location(request, exec);
-    return reply_held(request, exec, 202);
 }
 
 /* Events, once it is known that there is no problem to be told instead. */
@@ -250,8 +116,81 @@ static enum verdict exec_stream(struct request *request)
     }
     const struct exec_key key = {.uid = sandbox_uid(request_sandbox(request)),
                                  .number = exec_number(wait->exec)};
-    reply_location(request, wait->exec);
+    reply_location(request, key.number);
     return exec_stream_reply(request, &key);
+}
+
+/* --- start ----------------------------------------------------------------------------------- */
+
+/* Prefer: wait=N (RFC 7240): seconds, after which a 202 is the better answer. -1: no such wish. One
+ * that is malformed is none: a server may leave any of them out. */
+static int64_t preferred_wait(const struct request *request)
+{
+    const char *at = request_header(request, "Prefer");
+    while (at) {
+        uint64_t seconds;
+        at += strspn(at, " \t,");
+        size_t len = strcspn(at, " \t,;");
+        if (len > 5 && strncasecmp(at, "wait=", 5) == 0 &&
+            str_to_u64((struct str){at + 5, len - 5}, PREFER_MAX, &seconds)) {
+            return (int64_t)seconds;
+        }
+        at = strchr(at, ',');
+    }
+    return -1;
+}
+
+/* One that an earlier request with this key has started and that has been stored since. */
+static enum verdict reply_stored(struct request *request, int64_t number, bool detach)
+{
+    const char *uid = sandbox_uid(request_sandbox(request));
+    if (exec_stream_wanted(request)) {
+        const struct exec_key key = {.uid = uid, .number = number};
+        reply_location(request, number);
+        return exec_stream_reply(request, &key);
+    }
+    if (detach) {
+        reply_location(request, number);
+    }
+    return reply_exec(request, uid, number, detach ? 202 : 200);
+}
+
+static enum verdict reply_started(struct request *request, struct exec *exec, bool elsewhere,
+                                  int64_t wait_s)
+{
+    struct exec_wait *wait = keep_wait(request, exec);
+    wait->joined = true;
+    exec_join(exec);
+    if (exec_stream_wanted(request)) {
+        return exec_stream(request);
+    }
+    if (elsewhere) {
+        return goes_on(request, exec);
+    }
+    if (wait_s >= 0) {
+        cleanup_free char *applied = xasprintf("wait=%lld", (long long)wait_s);
+        reply_header(request, "Preference-Applied", applied);
+        wait->deadline = clock_now_ms() + wait_s * 1000;
+    }
+    return exec_wait(request);
+}
+
+static int start(struct request *request, struct exec_spec *spec, const struct json *json,
+                 struct exec_once *ret_once, struct exec **ret_exec, struct err *err)
+{
+    struct idempotency idempotency;
+    if (idempotency_of(request, json, &idempotency, err) < 0) {
+        return -1;
+    }
+    if (!idempotency.key) {
+        return exec_start(request_sandbox(request), spec, ret_exec, err);
+    }
+    ret_once->owner = request_caller(request)->owner;
+    ret_once->key = idempotency.key;
+    ret_once->digest = idempotency.digest;
+    int rc = exec_start_once(request_sandbox(request), spec, ret_once, ret_exec, err);
+    ret_once->digest = NULL; /* it ends here */
+    return rc;
 }
 
 static enum verdict post_exec(struct request *request)
@@ -259,34 +198,27 @@ static enum verdict post_exec(struct request *request)
     struct err err = {0};
     const struct json *json = NULL;
     const struct sandboxes_config *config = sandboxes_config(request_sandboxes(request));
-    cleanup(exec_spec_done) struct exec_spec spec = {0};
-    cleanup(exec_body_done) struct exec_body body = {
-        .timeout_ms = config->exec_timeout_ms,
-        .max_output = config->max_output,
-        .disconnect_grace_ms = 10000,
-    };
-    if (request_header(request, "Idempotency-Key")) {
-        err_set(&err, ERR_NOT_SUPPORTED, "the header Idempotency-Key is not supported here yet");
-        return reply_problem(request, &err);
-    }
+    cleanup(exec_wish_done) struct exec_wish wish = {.detach = false};
+    struct exec_once once = {.found = false};
     struct exec *exec = NULL;
+    int64_t wait_s = preferred_wait(request);
     if (request_json(request, false, &json, &err) < 0 ||
-        json_decode(json, exec_fields, "", &body, &err) < 0 ||
-        spec_of(request, &body, &spec, &err) < 0) {
+        exec_body_parse(json, config, wait_s >= 0, &wish, &err) < 0) {
         return reply_problem(request, &err);
     }
-    bool raw = spec.stdin_kind == EXEC_STDIN_PIPE;
-    if (exec_start(request_sandbox(request), &spec, &exec, &err) < 0) {
-        return reply_masked_problem(request, &err);
-    }
-    struct exec_wait *wait = keep_wait(request, exec);
-    wait->joined = true;
-    exec_join(exec);
-    if (exec_stream_wanted(request)) {
-        return exec_stream(request);
+    if (wish.detach && exec_stream_wanted(request)) {
+        err_set(&err, ERR_INVALID_FIELD,
+                "field 'detach': its answer is a record; ask for the "
+                "stream of events at the Location");
+        return reply_problem(request, &err);
     }
     /* Whoever is to send the input has the disconnect grace to begin. */
-    return raw ? started_elsewhere(request, exec) : exec_wait(request);
+    bool elsewhere = wish.detach || wish.spec.stdin_kind == EXEC_STDIN_PIPE;
+    if (start(request, &wish.spec, json, &once, &exec, &err) < 0) {
+        return reply_masked_problem(request, &err);
+    }
+    return exec ? reply_started(request, exec, elsewhere, wait_s)
+                : reply_stored(request, once.number, elsewhere);
 }
 
 /* --- records --------------------------------------------------------------------------------- */
@@ -303,16 +235,6 @@ static enum verdict get_execs(struct request *request)
         return reply_problem(request, &err);
     }
     return reply_json(request, 200, page);
-}
-
-static enum verdict reply_exec(struct request *request, const char *uid, int64_t number, int status)
-{
-    struct err err = {0};
-    struct json *json = NULL;
-    if (exec_json(request_sandboxes(request), uid, number, true, &json, &err) < 0) {
-        return reply_masked_problem(request, &err);
-    }
-    return reply_json(request, status, json);
 }
 
 static enum verdict get_exec(struct request *request)

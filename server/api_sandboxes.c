@@ -5,10 +5,10 @@
 #include "base/buf.h"
 #include "base/caps.h"
 #include "base/clock.h"
-#include "base/crypto.h"
 #include "sandbox/sandboxes.h"
 #include "server/api_list.h"
 #include "server/fake_notes.h"
+#include "server/idempotency.h"
 #include "server/route.h"
 #include "server/routes.h"
 #include "server/subject.h"
@@ -16,7 +16,6 @@
 #define SETTLE_WAIT_MS 15000 /* for a failed create's leftovers to go */
 #define DELETE_WAIT_MS 30000 /* then 202: it goes on */
 #define UPDATE_WAIT_MS 30000 /* for the agent to acknowledge */
-#define IDEMPOTENCY_KEY_MAX 255
 
 static struct owner_view view_of(const struct request *request)
 {
@@ -86,32 +85,6 @@ static enum verdict create_wait(struct request *request)
     return create_failed(request, sandbox);
 }
 
-static int idempotency_of(struct request *request, const struct json *body,
-                          struct idempotency_claim *ret_claim, char ret_digest[65], struct err *err)
-{
-    *ret_claim = (struct idempotency_claim){.key = request_header(request, "Idempotency-Key")};
-    if (!ret_claim->key) {
-        return 0;
-    }
-    size_t len = strlen(ret_claim->key);
-    if (len < 1 || len > IDEMPOTENCY_KEY_MAX || !str_is_printable(ret_claim->key, len)) {
-        return err_set(err, ERR_INVALID_REQUEST,
-                       "the header Idempotency-Key must have 1 to %d printable characters",
-                       IDEMPOTENCY_KEY_MAX);
-    }
-    cleanup_buf struct buf text = BUF_INIT(CAP_JSON_BODY);
-    cleanup_buf struct buf hex = BUF_INIT(65);
-    uint8_t hash[CRYPTO_HASH_LEN];
-    if (!json_print_canonical(body, &text)) {
-        return err_set(err, ERR_TOO_LARGE, "the body is too large");
-    }
-    crypto_digest(buf_text(&text), text.len, hash);
-    (void)hex_encode(&hex, hash, sizeof(hash));
-    snprintf(ret_digest, 65, "%s", buf_text(&hex));
-    ret_claim->digest = ret_digest;
-    return 0;
-}
-
 static enum verdict dry_run(struct request *request, const struct sandbox_spec *spec)
 {
     struct err err = {0};
@@ -161,17 +134,17 @@ static enum verdict post_sandbox(struct request *request)
 {
     struct err err = {0};
     const struct json *body = NULL;
-    struct idempotency_claim claim;
-    char digest[65];
+    struct idempotency idempotency;
     bool dry = false;
     cleanup(sandbox_spec_done) struct sandbox_spec spec = {0};
     const struct sandboxes_config *config = sandboxes_config(request_sandboxes(request));
     if (request_query_bool(request, "dry_run", &dry, &err) < 0 ||
         request_json(request, true, &body, &err) < 0 ||
-        idempotency_of(request, body, &claim, digest, &err) < 0 ||
+        idempotency_of(request, body, &idempotency, &err) < 0 ||
         sandbox_spec_parse(body, &config->policy, &spec, &err) < 0) {
         return reply_problem(request, &err);
     }
+    struct idempotency_claim claim = {.key = idempotency.key, .digest = idempotency.digest};
     if (dry) {
         return dry_run(request, &spec);
     }

@@ -88,6 +88,17 @@ int store_claim_key(struct store *store, struct idempotency_row *row, int *ret_f
     return 0;
 }
 
+int store_find_key(struct store *store, struct idempotency_row *row, int *ret_found,
+                   struct err *err)
+{
+    LOCK_STORE(store);
+    int found = find(store, row, clock_wall_ms(), err);
+    if (found < 0)
+        return -1;
+    *ret_found = found;
+    return 0;
+}
+
 static int delete_key(struct store *store, const struct idempotency_row *row, struct err *err)
 {
     cleanup_query struct query query = QUERY_INIT;

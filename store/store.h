@@ -88,6 +88,9 @@ int store_list_events(struct store *store, const char *uid, int64_t after, size_
  */
 int store_claim_key(struct store *store, struct idempotency_row *row, int *ret_found,
                     struct err *err) must_check;
+/* The row of an earlier claim, if there is one, as above; claims nothing. */
+int store_find_key(struct store *store, struct idempotency_row *row, int *ret_found,
+                   struct err *err) must_check;
 /* Takes back the claim for ROW's uid. (durable) */
 int store_release_key(struct store *store, const struct idempotency_row *row,
                       struct err *err) must_check;

@@ -46,9 +46,10 @@ class Events:
         self.response.close()
 
 
-def stream(client, box, cmd, kind="ndjson", **body):
+def stream(client, box, cmd, kind="ndjson", headers=None, **body):
     cmd = ["sh", "-c", cmd] if isinstance(cmd, str) else cmd
-    response = client.request("POST", f"/v1/sandboxes/{box}/execs", stream=True, headers={"Accept": TYPES[kind]}, json={"cmd": cmd, **body})
+    response = client.request("POST", f"/v1/sandboxes/{box}/execs", stream=True, headers={"Accept": TYPES[kind], **(headers or {})},
+                              json={"cmd": cmd, **body})
     return Events(response, kind)
 
 

@@ -24,7 +24,6 @@ def test_home_and_user(client, box):
 
 def test_what_does_not_exist_yet_is_said(client, box):
     client.exec_problem(box, ["true"], 422, "not_supported", tty=True)
-    client.exec_problem(box, ["true"], 422, "not_supported", detach=True)
 
 
 @pytest.mark.skipif(bool(WRAPPER), reason="memory under valgrind says nothing")
