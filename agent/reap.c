@@ -57,7 +57,9 @@ static void on_signal(struct watch *watch, uint32_t events)
     struct agent *agent = (struct agent *)(void *)((char *)watch - offsetof(struct agent, signals));
     struct signalfd_siginfo info;
     while (read(watch->fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-        if (info.ssi_signo != SIGCHLD)
+        /* Only from outside of the PID namespace, which shows as 0: what runs in the sandbox must
+         * not end it. */
+        if (info.ssi_signo != SIGCHLD && info.ssi_pid == 0)
             agent_end(agent, PROTO_EXIT_TERMINATED, "terminated", "the sandbox was told to end");
     }
     reap_all(agent);

@@ -201,6 +201,8 @@ static int fill_refused(scmp_filter_ctx filter)
         code = refuse_value(filter, SCMP_SYS(ioctl), 1, TIOCSTI);
     if (code == 0)
         code = refuse_value(filter, SCMP_SYS(ioctl), 1, TIOCLINUX);
+    if (code == 0) /* the agent's limits: it has the same user as what it runs */
+        code = refuse_value(filter, SCMP_SYS(prlimit64), 0, 1);
     if (code == 0)
         code = refuse_families(filter);
     return code != 0 ? code : refuse_namespaces(filter);

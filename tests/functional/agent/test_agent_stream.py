@@ -221,6 +221,20 @@ def test_TERM_ends_all_at_once(agent):
     assert agent.wait_end(5) == 143
 
 
+def test_TERM_from_inside_ends_nothing(agent):
+    client = agent.hello()
+    assert client.run("sh", "-c", "kill -TERM 1; kill -INT 1").result["exit_code"] == 0
+    assert client.run("true").result["exit_code"] == 0
+
+
+def test_an_end_without_a_server(agents):
+    agent = agents("--end-without-server", "1")
+    client = agent.hello()
+    client.close()
+    assert agent.wait_end() == 4
+    assert b"no server has come back" in agent.process.stderr.read()
+
+
 def test_without_a_server_only_kept_ones_live(agents):
     agent = agents("--without-server", "0")
     client = agent.hello()
