@@ -39,8 +39,9 @@ struct image_limits {
 };
 
 /* CACHE is made if it is missing (mode 0711: a sandbox of another uid passes through) and belongs
- * to this store alone: another process that has it open is ERR_CONFIG. FOLDERS are the operator's,
- * absolute. LIMITS NULL: those of base/caps.h. */
+ * to this store alone: another process that has it open is ERR_CONFIG, and for root a folder on its
+ * way that others may not pass. FOLDERS are the operator's, absolute. LIMITS NULL: those of
+ * base/caps.h. */
 int image_store_open(const char *cache, const struct text_list *folders,
                      const struct image_limits *limits, struct image_store **ret_store,
                      struct err *err) must_check;

@@ -105,6 +105,22 @@ static int open_parts(struct image_cache *cache, const char *path)
     return each_name(cache->unpacking, remove_leftover, cache);
 }
 
+/* WHOLE is an absolute path without links. Sandboxes of a server that is root have other uids. */
+static int check_passable(const char *whole, struct err *err)
+{
+    cleanup_free char *path = xstrdup(whole);
+    struct stat st;
+    for (char *slash = strrchr(path, '/'); slash != NULL; slash = strrchr(path, '/')) {
+        if (stat(path, &st) == 0 && (st.st_mode & S_IXOTH) == 0)
+            return err_set(err, ERR_CONFIG,
+                           "image cache '%s': sandboxes have uids of their own, and those may not "
+                           "pass through '%s': chmod o+x it, or set another cache",
+                           whole, path);
+        *slash = '\0';
+    }
+    return 0;
+}
+
 int image_cache_open(const char *path, struct image_cache *ret_cache, struct err *err)
 {
     struct image_cache cache = {.top = -1, .images = -1, .names = -1, .unpacking = -1};
@@ -118,6 +134,10 @@ int image_cache_open(const char *path, struct image_cache *ret_cache, struct err
         if (errnum == EWOULDBLOCK)
             return err_set(err, ERR_CONFIG, "image cache '%s': another server uses it", path);
         return err_errno(err, ERR_CONFIG, errnum, "image cache '%s'", path);
+    }
+    if (geteuid() == 0 && check_passable(whole, err) < 0) {
+        image_cache_close(&cache);
+        return -1;
     }
     cache.path = xstrdup(whole);
     *ret_cache = cache;

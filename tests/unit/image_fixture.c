@@ -48,6 +48,7 @@ void store_reopen(const struct image_limits *limits)
 void store_setup(void)
 {
     temp_dir_make(&dir);
+    ck_assert_int_eq(chmod(dir.path, 0711), 0);
     cleanup_free char *images = temp_path(&dir, "images");
     ck_assert_int_eq(mkdir(images, 0755), 0);
     err = (struct err){.code = ERR_NONE};

@@ -173,6 +173,27 @@ START_TEST(test_one_server_per_cache)
 }
 END_TEST
 
+/* Else every sandbox of a server that is root would fail, and not say why. */
+START_TEST(test_cache_that_others_cannot_reach)
+{
+    const struct text_list none = {.count = 0};
+    struct image_store *second = NULL;
+    cleanup_free char *closed = temp_path(&dir, "closed"), *cache = temp_path(&dir, "closed/cache");
+    ck_assert_int_eq(mkdir(closed, 0700), 0);
+    int rc = image_store_open(cache, &none, NULL, &second, &err);
+    if (geteuid() != 0) {
+        ck_assert_int_eq(rc, 0);
+    } else {
+        ck_assert_int_eq(rc, -1);
+        ck_assert_int_eq(err.code, ERR_CONFIG);
+        ck_assert_ptr_nonnull(strstr(err.msg, closed));
+        ck_assert_int_eq(chmod(closed, 0711), 0);
+        ck_assert_int_eq(image_store_open(cache, &none, NULL, &second, &err), 0);
+    }
+    image_store_free(second);
+}
+END_TEST
+
 #define THREADS 8
 
 static void *resolve_one(void *arg)
@@ -282,6 +303,7 @@ int main(void)
     tcase_add_test(tcase, test_leftovers_of_a_crash);
     tcase_add_test(tcase, test_image_that_is_not_whole);
     tcase_add_test(tcase, test_one_server_per_cache);
+    tcase_add_test(tcase, test_cache_that_others_cannot_reach);
     tcase_add_loop_test(tcase, test_many_at_once, 0, 2);
     tcase_add_test(tcase, test_gc);
     tcase_add_test(tcase, test_gc_order);
