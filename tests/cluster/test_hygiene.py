@@ -1,8 +1,12 @@
 """What a sandbox is like to live in: B37, B38, B40, B41, B47."""
 
+import json
+import shutil
+import subprocess
+
 import pytest
 
-from cluster import NAMESPACE, TEST_LABEL, apply, kubectl
+from cluster import HERE, NAMESPACE, TEST_LABEL, apply, kubectl
 from server import SOAK, wait_until
 
 
@@ -26,6 +30,39 @@ def test_b37_orphans_are_reaped(client, box):
 def test_b40_who_and_where(client, box):
     result = client.exec(box, "id -u; id -g; echo $HOME; cd && pwd; touch $HOME/x /tmp/x /workspace/x && ls -ldn $HOME/x | awk '{print $3}'")
     assert result["stdout"].split() == ["1000", "1000", "/home/sandbox", "/home/sandbox", "1000"], result
+
+
+@pytest.fixture(scope="module")
+def image_of_user(tmp_path_factory):
+    """image_of_user(USER): the name of an image of busybox whose configuration has that user."""
+    root = tmp_path_factory.mktemp("image")
+    (root / "rootfs/bin").mkdir(parents=True)
+    (root / "rootfs/etc").mkdir()
+    shutil.copy("/bin/busybox", root / "rootfs/bin/busybox")
+    for applet in ("sh", "id", "touch", "echo"):
+        (root / "rootfs/bin" / applet).symlink_to("busybox")
+    (root / "rootfs/etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\napp:x:70:70::/:/bin/sh\n")
+    (root / "rootfs/etc/group").write_text("root:x:0:\napp:x:70:\n")
+
+    def make(user):
+        image = f"localhost/user-{user.replace(':', '-') or 'none'}:1"
+        config = {"Env": ["PATH=/bin"], "Cmd": ["sh"], **({"User": user} if user else {})}
+        subprocess.run([HERE / "pack-oci", image, root / "rootfs", json.dumps(config), root / "image.tar"], check=True)
+        subprocess.run([HERE / "import", root / "image.tar"], check=True, capture_output=True)
+        return image
+    return make
+
+
+@pytest.mark.own_cluster
+@pytest.mark.parametrize("user", ["", "0", "1000", "nobody", "app:app", "no-such-user"])
+def test_b40_whatever_user_the_image_names(client, image_of_user, user):
+    """The kubelet cannot look names up, and refuses root; a sandbox runs as 1000 whatever the image says."""
+    id = client.create(image=image_of_user(user))["id"]
+    result = client.exec(id, "id -u; id -g; touch x $HOME/x /tmp/x && echo fine")
+    assert result["stdout"] == "1000\n1000\nfine\n", result
+    client.put(id, "x", b"1")
+    assert client.read(id, "x") == b"1"
+    client.delete(id)
 
 
 @pytest.mark.parametrize("command", [
