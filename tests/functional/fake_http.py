@@ -47,6 +47,7 @@ class Connection:
         self.sock = sock
         self.buffer = b""
         self.dead = False
+        self.idle_limit = None  # seconds without a byte of the other side after which it ends, as in a proxy
         self.wake = os.eventfd(0)
         if sock.family == socket.AF_INET:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -59,7 +60,9 @@ class Connection:
         poller.register(self.wake, select.POLLIN)
         if not self.dead:
             poller.register(self.sock.fileno(), events)
-            poller.poll()
+            limit = self.idle_limit if events == select.POLLIN else None
+            if not poller.poll(limit and limit * 1000):
+                self.reset()
         if self.dead:
             raise Closed("ended by a script")
 
