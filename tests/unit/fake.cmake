@@ -1,0 +1,4 @@
+podsandbox_unit_test(fake_disk USES podsandbox_fake)
+podsandbox_unit_test(fake_script USES podsandbox_fake)
+podsandbox_unit_test(fake_stream_agent USES podsandbox_fake)
+target_sources(test_fake_stream_agent PRIVATE fake_loop.c)
