@@ -2,11 +2,14 @@
 
 import base64
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from fake_apiserver import ApiServer
 from fake_driver import FakeServer, answering, calls, reply, rules
+from server import AGENT, SERVER, SOAK, WRAPPER, Server
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +31,10 @@ def client(server):
     for path in ("replies", "ids", "calls"):
         client.request("DELETE", f"/v1/fake/{path}", 204)
     return client
+
+
+def sanitized():
+    return bool(WRAPPER) or b"__asan_init" in SERVER.read_bytes() or b"__tsan_init" in SERVER.read_bytes()
 
 
 # --- starts and removals -------------------------------------------------------------------
@@ -290,15 +297,61 @@ def test_no_process_is_started(server, client, box):
     assert "".join(children) == ""
 
 
+def test_many_sandboxes_are_cheap(tmp_path):
+    """10,000 with PODSANDBOX_SOAK=1: at most 20 KiB of memory each, and no descriptor or thread."""
+    count = 10000 if SOAK else 1000
+    server = FakeServer(tmp_path, ("--max-sandboxes", str(count))).start()
+    try:
+        client = server.client()
+        for id in ("warm-1", "warm-2"):
+            client.create(id)
+            client.delete(id)
+        before = server.usage()
+        client.request("PUT", "/v1/fake/ids", 200, json={"ids": [f"many-{i}" for i in range(count)]})
+
+        def create(share):
+            own = server.client()
+            for _ in range(share):
+                own.create(env={"A": "1"})
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(create, [count // 8] * 8))
+        after = server.usage()
+        assert client.get("/v1/admin/stats")["sandboxes"]["running"] == count
+        assert len(calls(client, type="start")) == count + 2
+        each = (after["rss"] - before["rss"]) / count
+        print(f"{each:.1f} KiB a sandbox")
+        if not sanitized():
+            assert each <= 20
+        assert after["threads"] == before["threads"]
+        assert after["fds"] <= before["fds"] + 16  # connections of the clients
+        for id in ("many-0", f"many-{count - 1}"):
+            assert client.exec(id, ["true"])["exit_code"] == 0
+    finally:
+        server.stop()
+
+
 def test_only_an_admin_may_use_it(tmp_path):
     server = FakeServer(tmp_path, keys={"root-key": ("ops", "admin"), "user-key": ("alice", "user")}).start()
     try:
         for method, path in [("GET", "calls"), ("DELETE", "calls"), ("GET", "replies"), ("PUT", "ids")]:
-            server.client("user-key").problem(method, f"/v1/fake/{path}", 403, "forbidden", json={})
+            server.client("user-key").problem(method, f"/v1/fake/{path}", 403, "forbidden")
         server.client("user-key").create("hers")
         assert calls(server.client("root-key"), "hers")[0]["owner"] == "alice"
     finally:
         server.stop()
+
+
+def test_other_drivers_do_not_have_it(node_root, tmp_path):
+    api = ApiServer(node_root / "not-fake", AGENT)
+    server = Server(api, tmp_path).start()
+    try:
+        for method, path in [("GET", "calls"), ("DELETE", "calls"), ("PUT", "replies"), ("GET", "files"), ("PUT", "ids")]:
+            body = {"json": {}} if method == "PUT" else {}
+            problem = server.client().problem(method, f"/v1/fake/{path}", 404, "fake_only", **body)
+            assert "kubernetes" in problem["detail"] and "--driver fake" in problem["remediation"]
+    finally:
+        server.stop()
+        api.close()
 
 
 def test_sandboxes_are_lost_with_the_server(tmp_path):
