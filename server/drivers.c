@@ -116,6 +116,9 @@ void driver_fill_defaults(struct options *options)
     if (!options->image && local) {
         options->image = xstrdup("host");
     }
+    if (!options->image && strcmp(options->driver, "fake") == 0) {
+        options->image = xstrdup("fake");
+    }
 }
 
 void driver_settings_done(struct driver_settings *settings)

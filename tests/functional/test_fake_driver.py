@@ -2,6 +2,7 @@
 
 import base64
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -241,6 +242,28 @@ def test_a_callback_that_nobody_answers_is_a_failure(client, box):
         pass
     rules(client, {"callback": url})
     assert client.exec(box, ["a"])["error"]["code"] == "exec_failed"
+
+
+def test_a_callback_that_takes_its_time_counts_for_the_timeout(client, box):
+    asked, go_on = threading.Event(), threading.Event()
+
+    def answer(_):
+        asked.set()
+        assert go_on.wait(60)
+        return 200, {"exit_code": 4}
+
+    with answering(answer) as (url, _):
+        rules(client, {"callback": url})
+        result = client.exec(box, ["a"], timeout=0.2)
+        assert asked.wait(60) and result["timed_out"] and result["error"]["code"] == "timeout"
+        client.create("leaving")
+        asked.clear()
+        number = client.start("leaving", ["a"])["id"]
+        client.feed("leaving", number, b"")
+        assert asked.wait(60)
+        client.delete("leaving")  # before the answer
+        go_on.set()
+        assert client.exec(box, ["b"])["exit_code"] == 4
 
 
 # --- bad input ------------------------------------------------------------------------------------
