@@ -1,4 +1,4 @@
-foreach(module http http_streams http_stop route framing problem callers)
+foreach(module http http_streams http_stop route framing problem callers upstream preview_gate)
     podsandbox_unit_test(${module} USES podsandbox_http)
 endforeach()
 # Over raw sockets, with routes of their own.
