@@ -266,16 +266,11 @@ static void log_access(const struct request *request, bool whole)
               request->id, "owner", request->owner, "end", whole ? "ok" : "cut", NULL);
 }
 
-void connection_completed(void *cls, struct MHD_Connection *connection, void **context,
-                          enum MHD_RequestTerminationCode code)
+/* The end of a request on its connection, whose thread this is. */
+static void leave(struct request *request, struct MHD_Connection *connection, bool whole)
 {
-    struct http *http = cls;
-    struct request *request = *context;
-    bool whole = code == MHD_REQUEST_TERMINATED_COMPLETED_OK;
+    struct http *http = request->http;
 
-    if (!request)
-        return;
-    *context = NULL;
     peer_set(http, connection, NULL);
     (void)suspended_settle(http->suspended, &request->flow);
     if (request->queued && (request->reply.pipe || request->reply.upstream))
@@ -295,5 +290,27 @@ void connection_completed(void *cls, struct MHD_Connection *connection, void **c
     if (request->begun)
         log_access(request, whole);
     atomic_fetch_sub(&http->metrics.running, 1);
+}
+
+void connection_upgraded(struct request *request, struct MHD_Connection *connection)
+{
+    request->upgraded = true;
+    leave(request, connection, true);
+    if (request->state_free)
+        request->state_free(request->state);
+    request->state_free = NULL;
+}
+
+void connection_completed(void *cls, struct MHD_Connection *connection, void **context,
+                          enum MHD_RequestTerminationCode code)
+{
+    struct request *request = *context;
+
+    (void)cls;
+    if (!request)
+        return;
+    *context = NULL;
+    if (!request->upgraded)
+        leave(request, connection, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     request_unref(request);
 }

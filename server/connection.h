@@ -10,6 +10,10 @@ enum MHD_Result connection_handle(void *cls, struct MHD_Connection *connection, 
 void connection_completed(void *cls, struct MHD_Connection *connection, void **context,
                           enum MHD_RequestTerminationCode code);
 
+/* After the answer 101: the request is over, its connection goes on. libmicrohttpd reports the end
+ * of that with its own locks held, when nothing may be left that needs one of ours. */
+void connection_upgraded(struct request *request, struct MHD_Connection *connection);
+
 /* Suspends until EVENT moves on from SEEN, or the client goes, or DEADLINE_MS (clock_now_ms; 0:
  * none) passes; libmicrohttpd's thread, in a callback. */
 void connection_suspend_for(struct request *request, struct event *event, uint64_t seen,

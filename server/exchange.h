@@ -76,6 +76,7 @@ struct request {
     bool ended;     /* the whole body has come */
     bool submitted; /* the handler has been, or is being, run */
     bool queued;    /* the reply is libmicrohttpd's */
+    bool upgraded;  /* the connection is the relay's */
     enum body_plan plan;
     int64_t drain_until_ms;
     struct park flow; /* waits for a pipe while the connection is suspended */

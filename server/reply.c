@@ -275,11 +275,12 @@ static void upgraded(/* NOLINT(readability-function-size) */
     struct relay_ends ends = {
         .fd = fd, .urh = urh, .to_program = extra, .to_program_len = extra_len};
 
-    (void)connection;
     (void)context;
     ends.tunnel =
         upstream_take(TAKE_PTR(request->reply.upstream), &ends.to_client, &ends.to_client_len);
-    relay_begin(request->http->relay, &ends);
+    struct relay *relay = request->http->relay;
+    connection_upgraded(request, connection);
+    relay_begin(relay, &ends);
 }
 
 static struct MHD_Response *make_response(struct request *request)
