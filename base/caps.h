@@ -26,6 +26,8 @@
 #define CAP_SECRETS 256       /* values to scrub, per sandbox */
 #define CAP_SECRET (64 * KIB) /* one of them */
 #define CAP_PATH 4096
+#define CAP_URI (16 * KIB) /* a request's target: a path of CAP_PATH, percent-encoded, and more */
+#define CAP_HEADERS (16 * KIB)     /* all headers of a request */
 #define CAP_STATE_BLOB (256 * KIB) /* the sealed blob that the agent keeps */
 #define CAP_TREE (64 * MIB)        /* a tree listing as sent by the agent */
 #define CAP_LIST_LIMIT 500         /* items on one page */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/caps.h"
 #include "base/str.h"
 
 static size_t count_named(const struct text_field *headers, size_t count, const char *name)
@@ -57,6 +58,18 @@ static int check_fields(const struct text_field *headers, size_t count, struct e
     return 0;
 }
 
+static int check_size(const struct text_field *headers, size_t count, struct err *err)
+{
+    size_t size = 0;
+
+    for (size_t i = 0; i < count; i++)
+        size += strlen(headers[i].name) + strlen(headers[i].value);
+    return size <= CAP_HEADERS
+               ? 0
+               : err_set(err, ERR_HEADERS_TOO_LARGE,
+                         "the headers have more than %zu bytes together", CAP_HEADERS);
+}
+
 static int check_length(const char *length, int64_t *ret_body_length, struct err *err)
 {
     uint64_t value;
@@ -77,7 +90,7 @@ int framing_check(const char *version, const struct text_field *headers, size_t 
 
     if (!newer && strcmp(version, "HTTP/1.0") != 0)
         return err_set(err, ERR_INVALID_REQUEST, "the HTTP version is neither 1.1 nor 1.0");
-    if (check_fields(headers, count, err))
+    if (check_size(headers, count, err) || check_fields(headers, count, err))
         return -1;
     if (hosts > 1 || (newer && hosts != 1))
         return err_set(err, ERR_INVALID_REQUEST, "one Host header is needed, %zu came", hosts);

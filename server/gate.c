@@ -46,7 +46,7 @@ static int take_headers(struct request *request, struct MHD_Connection *connecti
     struct header_walk walk = {.request = request, .room = count > 0 ? (size_t)count : 0};
 
     if (walk.room > MAX_HEADERS)
-        return err_set(err, ERR_INVALID_REQUEST, "more than %d headers", MAX_HEADERS);
+        return err_set(err, ERR_HEADERS_TOO_LARGE, "more than %d headers", MAX_HEADERS);
     request->headers = xcalloc(walk.room + 1, sizeof(*request->headers));
     (void)MHD_get_connection_values_n(connection, MHD_HEADER_KIND, take_header, &walk);
     if (walk.bad)

@@ -45,6 +45,8 @@ static const struct problem problems[ERR_COUNT] = {
     ROW(IDEMPOTENCY_CONFLICT, 409, REQUEST, NO, QUIET, "The Idempotency-Key was used with another body", "Use a new key for another request."),
     ROW(HOST_TAKEN, 409, REQUEST, NO, QUIET, "The preview's host is taken", "Choose another subdomain."),
     ROW(TOO_LARGE, 413, REQUEST, NO, QUIET, "Too large", "Send less, or use the raw routes for large content."),
+    ROW(URI_TOO_LONG, 414, REQUEST, NO, QUIET, "The request target is too long", "Send what is long in the body."),
+    ROW(HEADERS_TOO_LARGE, 431, REQUEST, NO, QUIET, "The headers are too large", "Send fewer and shorter headers and cookies."),
     ROW(ARGUMENT_TOO_LONG, 413, REQUEST, NO, QUIET, "The command line is too long", "Pass large data by stdin or as a file."),
     ROW(UNSUPPORTED_MEDIA_TYPE, 415, REQUEST, NO, QUIET, "Unsupported media type", "Send the Content-Type that the detail names."),
     ROW(NOT_ACCEPTABLE, 406, REQUEST, NO, QUIET, "Not acceptable", "Ask for a type that this resource has."),

@@ -8,6 +8,9 @@
 
 int uri_check(const char *raw_uri, struct err *err)
 {
+    if (strlen(raw_uri) > CAP_URI)
+        return err_set(err, ERR_URI_TOO_LONG, "the request target has more than %zu bytes",
+                       CAP_URI);
     if (raw_uri[0] != '/')
         return err_set(err, ERR_INVALID_PATH, "the request target must begin with /");
     for (const char *at = raw_uri; *at; at++) {

@@ -96,6 +96,31 @@ def test_headers_have_a_limit(server):
     assert closed and statuses(answer) in ([414], [431], [400], [])
 
 
+@pytest.mark.parametrize("size, accepted", [(1000, True), (15500, True), (16500, False), (30000, False)])
+@pytest.mark.parametrize("where", ["target", "header", "many headers"])
+def test_what_is_too_long_is_a_problem(server, where, size, accepted):
+    """Before libmicrohttpd, which has some 35 KiB for a request line and headers, refuses it in words of its own."""
+    target, headers = b"/healthz", b""
+    if where == "target":
+        target = b"/v1/sandboxes?cursor=" + b"a" * (size - 21)
+    elif where == "header":
+        headers = b"X-Long: " + b"a" * size + b"\r\n"
+    else:
+        headers = b"".join(b"X-%02d: %s\r\n" % (i, b"a" * (size // 40)) for i in range(40))
+    answer, _ = raw_request(server.port, b"GET " + target + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n" + headers + b"\r\n")
+    status, code = (414, b'"uri_too_long"') if where == "target" else (431, b'"headers_too_large"')
+    if accepted:
+        assert statuses(answer)[0] in (200, 400)
+    else:
+        assert statuses(answer) == [status] and b"application/problem+json" in answer and code in answer, answer[:500]
+
+
+def test_too_many_headers_are_a_problem(server):
+    headers = b"".join(b"X-%d: a\r\n" % i for i in range(101))
+    answer, _ = raw_request(server.port, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n" + headers + b"\r\n")
+    assert statuses(answer) == [431] and b'"headers_too_large"' in answer
+
+
 # --- B12 -----------------------------------------------------------------------------------
 def get(server, target):
     answer, _ = raw_request(server.port, b"GET " + target + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")

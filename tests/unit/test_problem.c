@@ -48,6 +48,8 @@ START_TEST(test_statuses)
         {ERR_HOST_TAKEN, 409},
         {ERR_GONE, 410},
         {ERR_TOO_LARGE, 413},
+        {ERR_URI_TOO_LONG, 414},
+        {ERR_HEADERS_TOO_LARGE, 431},
         {ERR_UNSUPPORTED_MEDIA_TYPE, 415},
         {ERR_MISDIRECTED, 421},
         {ERR_WORKDIR_NOT_FOUND, 422},
