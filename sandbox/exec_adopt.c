@@ -148,7 +148,7 @@ int execs_adopt(struct sandbox *sandbox, struct err *err)
     size_t count = PAGE;
     if (raise_by_previews(sandbox, err))
         return -1;
-    while (count == PAGE) {
+    while (count > 0) {
         struct exec_row *rows = NULL;
         if (store_list_execs(sandbox->all->store, sandbox->uid, before, PAGE, &rows, &count, err))
             return -1;

@@ -267,6 +267,22 @@ static int row_record(struct sandboxes *all, const struct exec_row *row, struct 
     return rc;
 }
 
+/* RET_NEXT: for the page after the one of ROWS, malloc'd; NULL: that was the last. */
+static int find_next(struct sandboxes *all, const char *uid, const struct exec_row *rows,
+                     size_t count, char **ret_next, struct err *err)
+{
+    struct exec_row *more = NULL;
+    size_t found = 0;
+    if (count == 0)
+        return 0;
+    int64_t last = rows[count - 1].number;
+    if (store_list_execs(all->store, uid, last, 1, &more, &found, err))
+        return -1;
+    *ret_next = found > 0 ? xasprintf("%lld", (long long)last) : NULL;
+    exec_rows_free(more, found);
+    return 0;
+}
+
 int exec_list_json(struct sandboxes *all, const char *uid, int64_t before, size_t limit,
                    struct json **ret_page, struct err *err)
 {
@@ -274,21 +290,19 @@ int exec_list_json(struct sandboxes *all, const char *uid, int64_t before, size_
     size_t count = 0;
     if (limit < 1 || limit > CAP_LIST_LIMIT)
         limit = CAP_LIST_LIMIT;
-    if (store_list_execs(all->store, uid, before, limit + 1, &rows, &count, err))
+    if (store_list_execs(all->store, uid, before, limit, &rows, &count, err))
         return -1;
     struct sandbox *sandbox = sandboxes_lookup_uid(all, uid);
     struct json *page = json_new_object();
     struct json *items = json_set_array(page, "items");
-    size_t shown = count < limit ? count : limit;
-    int rc = 0;
-    for (size_t i = 0; i < shown && rc == 0; i++) {
+    cleanup_free char *next = NULL;
+    int rc = find_next(all, uid, rows, count, &next, err);
+    for (size_t i = 0; i < count && rc == 0; i++) {
         struct json *record;
         rc = row_record(all, &rows[i], sandbox, &record, err);
         if (rc == 0)
             json_add(items, record);
     }
-    cleanup_free char *next =
-        count > shown ? xasprintf("%lld", (long long)rows[shown - 1].number) : NULL;
     json_set_text(page, "next", next);
     if (sandbox)
         sandbox_unref(sandbox);

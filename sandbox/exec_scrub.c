@@ -160,7 +160,7 @@ static int scrub_all(const struct scrubbing *scrubbing, struct err *err)
     int64_t before = 0;
     size_t count = PAGE;
     int rc = 0;
-    while (count == PAGE && rc == 0) {
+    while (count > 0 && rc == 0) {
         struct exec_row *rows = NULL;
         if (store_list_execs(sandbox->all->store, sandbox->uid, before, PAGE, &rows, &count, err))
             return -1;

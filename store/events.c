@@ -73,7 +73,7 @@ int store_add_event(struct store *store, const struct event_row *row, struct err
 int store_list_events(struct store *store, const char *uid, int64_t after, size_t limit,
                       struct event_row **ret_rows, size_t *ret_count, struct err *err)
 {
-    static const struct row_type type = {sizeof(struct event_row), read_row, free_rows};
+    static const struct row_type type = {sizeof(struct event_row), read_row, free_rows, NULL};
     LOCK_STORE(store);
     cleanup_query struct query query = QUERY_INIT;
     if (query_open(store,

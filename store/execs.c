@@ -1,4 +1,5 @@
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/caps.h"
 #include "store/query.h"
@@ -32,6 +33,13 @@ static void read_row(struct query *query, void *ret_row)
     row.ended = query_int(query);
     row.committed = query_int(query) != 0;
     *(struct exec_row *)ret_row = row;
+}
+
+static size_t row_bytes(const void *arg)
+{
+    const struct exec_row *row = arg;
+    return sizeof(*row) + (row->spec == NULL ? 0 : strlen(row->spec)) +
+           (row->result == NULL ? 0 : strlen(row->result));
 }
 
 static void free_rows(void *rows, size_t count)
@@ -105,7 +113,7 @@ int store_get_exec(struct store *store, const char *uid, int64_t number, struct 
 int store_list_execs(struct store *store, const char *uid, int64_t before, size_t limit,
                      struct exec_row **ret_rows, size_t *ret_count, struct err *err)
 {
-    static const struct row_type type = {sizeof(struct exec_row), read_row, free_rows};
+    static const struct row_type type = {sizeof(struct exec_row), read_row, free_rows, row_bytes};
     LOCK_STORE(store);
     cleanup_query struct query query = QUERY_INIT;
     if (query_open(store,

@@ -112,7 +112,7 @@ int store_delete_preview(struct store *store, const char *uid, int64_t port, str
 int store_list_previews(struct store *store, const char *uid, struct preview_row **ret_rows,
                         size_t *ret_count, struct err *err)
 {
-    static const struct row_type type = {sizeof(struct preview_row), read_row, free_rows};
+    static const struct row_type type = {sizeof(struct preview_row), read_row, free_rows, NULL};
     LOCK_STORE(store);
     cleanup_query struct query query = QUERY_INIT;
     if (query_open(store, "SELECT " COLUMNS " FROM previews WHERE uid=? ORDER BY first DESC, port",

@@ -24,7 +24,7 @@ static void free_uids(void *rows, size_t count)
 static int find_ended(struct store *store, int64_t before, size_t limit, char ***ret_uids,
                       size_t *ret_count, struct err *err)
 {
-    static const struct row_type type = {sizeof(char *), read_uid, free_uids};
+    static const struct row_type type = {sizeof(char *), read_uid, free_uids, NULL};
     cleanup_query struct query query = QUERY_INIT;
     if (query_open(store,
                    "SELECT uid FROM sandboxes INDEXED BY sandboxes_ended WHERE " ENDED

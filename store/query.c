@@ -187,14 +187,16 @@ int query_rows(struct query *query, const struct row_type *type, void *ret_rows,
                struct err *err)
 {
     char *rows = NULL;
-    size_t count = 0, room = 0;
-    int rc;
-    while ((rc = query_next(query, err)) == 1) {
+    size_t count = 0, room = 0, bytes = 0;
+    int rc = 0;
+    while (bytes <= PAGE_BYTES && (rc = query_next(query, err)) == 1) {
         if (count == room) {
             room = room == 0 ? 8 : 2 * room;
             rows = xrealloc(rows, room * type->size);
         }
-        type->read(query, rows + count++ * type->size);
+        type->read(query, rows + count * type->size);
+        bytes += type->bytes ? type->bytes(rows + count * type->size) : 0;
+        count++;
     }
     if (rc < 0) {
         type->free(rows, count);

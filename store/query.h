@@ -53,11 +53,14 @@ char *query_text(struct query *query); /* malloc'd, or NULL */
 int64_t query_int(struct query *query);
 void *query_blob(struct query *query, size_t *ret_len); /* malloc'd, or NULL */
 
-/* All rows that are left, as an array. RET_ROWS is a `struct … **`. */
+/* All rows that are left, as an array. RET_ROWS is a `struct … **`. With `bytes` it ends with the
+ * row by which they are more than PAGE_BYTES. */
+#define PAGE_BYTES (16 * MIB)
 struct row_type {
     size_t size;
     void (*read)(struct query *query, void *ret_row);
     void (*free)(void *rows, size_t count);
+    size_t (*bytes)(const void *row);
 };
 int query_rows(struct query *query, const struct row_type *type, void *ret_rows, size_t *ret_count,
                struct err *err) must_check;

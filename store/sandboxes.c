@@ -11,7 +11,6 @@
     "node,container_id,created,since,ready,ended,deadline,last_exec"
 
 /* A page ends early when its rows take that much memory. */
-#define PAGE_BYTES (16 * MIB)
 
 void sandbox_row_done(struct sandbox_row *row)
 {
@@ -382,7 +381,8 @@ static void free_states(void *rows, size_t count)
 int store_states(struct store *store, const char *uid, struct state_row **ret_rows,
                  size_t *ret_count, struct err *err)
 {
-    static const struct row_type type = {sizeof(struct state_row), read_state_row, free_states};
+    static const struct row_type type = {sizeof(struct state_row), read_state_row, free_states,
+                                         NULL};
     LOCK_STORE(store);
     cleanup_query struct query query = QUERY_INIT;
     if (query_open(store, "SELECT state,reason,message,at FROM states WHERE uid=? ORDER BY seq",

@@ -54,8 +54,9 @@ int store_states(struct store *store, const char *uid, struct state_row **ret_ro
 int store_put_exec(struct store *store, const struct exec_row *row, struct err *err) must_check;
 int store_get_exec(struct store *store, const char *uid, int64_t number, struct exec_row *ret_row,
                    struct err *err) must_check;
-/* Numbers below BEFORE (0: newest), newest first. LIMIT, here and for events: 0 means
- * CAP_LIST_LIMIT, and one more than that is the most. */
+/* Numbers below BEFORE (0: newest), newest first; fewer than LIMIT also when the rows are large,
+ * and none only when there are no more. LIMIT, here and for events: 0 means CAP_LIST_LIMIT, and one
+ * more than that is the most. */
 /* NOLINTNEXTLINE(readability-function-size): a page in a struct of its own would be no shorter to
  * read */
 int store_list_execs(struct store *store, const char *uid, int64_t before, size_t limit,

@@ -18,6 +18,21 @@ def box(cloud):
     yield "box"
 
 
+def test_a_page_of_long_commands_is_bounded(client, box):
+    """30 commands of 1.2 MiB each come in pages, and none is left out."""
+    words = ["sh", "-c", "exit 7"] + ["x" * 120000] * 10
+    first = client.exec(box, words)["id"]
+    for _ in range(29):
+        assert client.exec(box, words)["exit_code"] == 7
+    seen, query = [], ""
+    while query is not None:
+        page = client.request("GET", f"/v1/sandboxes/{box}/execs?limit=500{query}")
+        assert len(page.content) < 20 << 20
+        seen += [item["id"] for item in page.json()["items"]]
+        query = page.json()["next"] and f"&before={page.json()['next']}"
+    assert sorted(seen)[-30:] == list(range(first, first + 30))
+
+
 def test_home_and_user(client, box):
     assert client.exec(box, "echo $HOME; id -u; id -g")["stdout"] == "/home/sandbox\n1000\n1000\n"
 

@@ -228,6 +228,40 @@ START_TEST(test_events)
 }
 END_TEST
 
+/* A command may have 2 MiB of arguments, and a page 500 of them: it ends before. */
+START_TEST(test_large_execs_make_short_pages)
+{
+    enum { COUNT = 30, BYTES = 2 << 20 };
+    cleanup_free char *spec = xmalloc(BYTES + 1);
+    char running[] = "running", uid[] = "uid-1";
+    int64_t before = 0;
+    size_t count = 1, seen = 0;
+
+    memset(spec, 'x', BYTES);
+    spec[BYTES] = '\0';
+    struct sandbox_row sandbox = sandbox_of("uid-1", "box", "running");
+
+    put_sandbox(store, &sandbox);
+    for (int64_t number = 1; number <= COUNT; number++) {
+        const struct exec_row row = {.uid = uid, .number = number, .state = running, .spec = spec};
+
+        ck_assert_int_eq(store_put_exec(store, &row, &err), 0);
+    }
+    while (count > 0) {
+        struct exec_row *rows = NULL;
+
+        ck_assert_int_eq(store_list_execs(store, "uid-1", before, 0, &rows, &count, &err), 0);
+        ck_assert_uint_le(count, 8); /* 16 MiB and the last one */
+        for (size_t i = 0; i < count; i++) {
+            ck_assert_int_eq(rows[i].number, COUNT - (int64_t)seen++);
+            before = rows[i].number;
+        }
+        exec_rows_free(rows, count);
+    }
+    ck_assert_uint_eq(seen, COUNT);
+}
+END_TEST
+
 START_TEST(test_old_events_are_forgotten)
 {
     struct sandbox_row sandbox = sandbox_of("uid-1", "box", "running");
@@ -401,6 +435,7 @@ int main(void)
     tcase_add_test(tcase, test_previews);
     tcase_add_test(tcase, test_a_host_belongs_to_one_living_preview);
     tcase_add_test(tcase, test_events);
+    tcase_add_test(tcase, test_large_execs_make_short_pages);
     tcase_add_test(tcase, test_old_events_are_forgotten);
     tcase_add_test(tcase, test_idempotency);
     tcase_add_test(tcase, test_keys_are_kept_for_a_day);
