@@ -228,12 +228,21 @@ static bool move_to(struct worker *worker, const char *from, const char *to, boo
     return false;
 }
 
+/* STATUS may be NULL: it has gone since. */
+static void reply_etag(struct worker *worker, const struct stat *status)
+{
+    struct reply reply;
+    reply_init(&reply);
+    if (status != NULL)
+        put_etag(&reply.fields, status);
+    worker_reply(worker, FRAME_RESULT, &reply);
+}
+
 void op_move(struct worker *worker)
 {
     char from[PATH_MAX], to[PATH_MAX];
     bool overwrite = message_u64(&worker->request, TAG_OVERWRITE, 0) != 0;
     struct stat status;
-    struct reply reply;
     if (!worker_path(worker, TAG_PATH, from) || !worker_path(worker, TAG_TO, to))
         return;
     if (lstat(from, &status) < 0) {
@@ -247,10 +256,7 @@ void op_move(struct worker *worker)
     }
     if (!move_to(worker, from, to, overwrite))
         return;
-    reply_init(&reply);
-    if (lstat(to, &status) == 0)
-        put_etag(&reply.fields, &status);
-    worker_reply(worker, FRAME_RESULT, &reply);
+    reply_etag(worker, lstat(to, &status) == 0 ? &status : NULL);
 }
 
 /* --- OP_MODE, OP_MKDIR
@@ -260,7 +266,6 @@ void op_mode(struct worker *worker)
 {
     char path[PATH_MAX];
     struct stat status;
-    struct reply reply;
     int mode;
     if (!request_mode(worker, &mode) || !worker_path(worker, TAG_PATH, path))
         return;
@@ -278,9 +283,7 @@ void op_mode(struct worker *worker)
         worker_errno(worker);
         return;
     }
-    reply_init(&reply);
-    put_etag(&reply.fields, &status);
-    worker_reply(worker, FRAME_RESULT, &reply);
+    reply_etag(worker, &status);
 }
 
 void op_mkdir(struct worker *worker)
