@@ -78,6 +78,7 @@ static void describe_locked(const struct fake_box *box, struct box_info *ret_inf
 
 static void box_free(struct fake_box *box)
 {
+    text_list_done(&box->serving);
     free(box->owner);
     free(box->digest);
     free(box->image);
@@ -102,6 +103,36 @@ void fake_box_fail(struct fake_box *box, enum err_code reason)
     describe_locked(box, &info);
     pthread_mutex_unlock(&box->fake->lock);
     tell(box->fake, &info);
+}
+
+static bool same_command(const struct text_list *list, char *const *argv)
+{
+    size_t i = 0;
+
+    while (i < list->count && argv[i] != NULL && strcmp(list->items[i], argv[i]) == 0)
+        i++;
+    return list->count > 0 && i == list->count && argv[i] == NULL;
+}
+
+bool fake_box_serves(struct fake_box *box, char *const *argv)
+{
+    pthread_mutex_lock(&box->fake->lock);
+    bool serves = same_command(&box->serving, argv);
+    if (serves)
+        text_list_done(&box->serving);
+    pthread_mutex_unlock(&box->fake->lock);
+    return serves;
+}
+
+static void expect_service(struct fake *fake, const char *id, const struct text_list *command)
+{
+    pthread_mutex_lock(&fake->lock);
+    struct fake_box *box = find_locked(fake, id);
+    if (box != NULL) {
+        text_list_done(&box->serving);
+        text_list_copy(&box->serving, command);
+    }
+    pthread_mutex_unlock(&fake->lock);
 }
 
 /* Loop thread: the last thing that happens to a box, which is in no table any more. */
@@ -494,6 +525,7 @@ void fake_note_preview(struct fake *fake, const char *id, const struct fake_prev
     struct json *call = json_new_object();
     struct json *command = json_set_array(call, "command");
 
+    expect_service(fake, id, preview->command);
     for (size_t i = 0; i < preview->command->count; i++)
         json_add_text(command, preview->command->items[i]);
     json_set_int(call, "port", preview->port);

@@ -168,24 +168,28 @@ static void send_started(struct fake_exec *exec)
     wire_send_reply(exec->wire, exec->channel, FRAME_STARTED, &reply);
 }
 
-static void put_error(const struct fake_exec *exec, struct reply *reply)
+static void put_end(const struct fake_exec *exec, struct reply *reply)
 {
-    enum err_code failure = exec->reply != NULL ? exec->reply->failure : ERR_NONE;
+    const struct fake_reply *said = exec->reply;
 
-    if (exec->timed_out)
-        reply_error(reply, err_code_name(ERR_TIMEOUT), "the time is over");
-    else if (exec->signal == 0 && failure != ERR_NONE)
-        reply_error(reply, err_code_name(failure), "%s", exec->reply->message);
-    if (exec->signal != 0)
+    if (exec->signal != 0 || said == NULL) {
+        if (exec->timed_out)
+            reply_error(reply, err_code_name(ERR_TIMEOUT), "the time is over");
         field_put_u64(&reply->fields, TAG_SIGNAL, (uint64_t)exec->signal);
-    else if (failure == ERR_COMMAND_NOT_FOUND || failure == ERR_NOT_EXECUTABLE)
-        field_put_u64(&reply->fields, TAG_EXIT_CODE, failure == ERR_COMMAND_NOT_FOUND ? 127 : 126);
-    else if (failure == ERR_OOM_KILLED)
+        return;
+    }
+    if (said->failure != ERR_NONE)
+        reply_error(reply, err_code_name(said->failure), "%s", said->message);
+    if (said->failure == ERR_COMMAND_NOT_FOUND)
+        field_put_u64(&reply->fields, TAG_EXIT_CODE, 127);
+    else if (said->failure == ERR_NOT_EXECUTABLE)
+        field_put_u64(&reply->fields, TAG_EXIT_CODE, 126);
+    else if (said->failure == ERR_OOM_KILLED)
         field_put_u64(&reply->fields, TAG_SIGNAL, SIGKILL);
-    else if (failure == ERR_NONE && exec->reply->signal != 0)
-        field_put_u64(&reply->fields, TAG_SIGNAL, (uint64_t)exec->reply->signal);
-    else if (failure == ERR_NONE)
-        field_put_u64(&reply->fields, TAG_EXIT_CODE, (uint64_t)exec->reply->exit_code);
+    else if (said->failure == ERR_NONE && said->signal != 0)
+        field_put_u64(&reply->fields, TAG_SIGNAL, (uint64_t)said->signal);
+    else if (said->failure == ERR_NONE)
+        field_put_u64(&reply->fields, TAG_EXIT_CODE, (uint64_t)said->exit_code);
 }
 
 static void send_result(struct fake_exec *exec)
@@ -196,7 +200,7 @@ static void send_result(struct fake_exec *exec)
     struct reply reply;
 
     reply_init(&reply);
-    put_error(exec, &reply);
+    put_end(exec, &reply);
     field_put_u64(&reply.fields, TAG_TIMED_OUT, timed_out);
     field_put_u64(&reply.fields, TAG_OOM, oom);
     field_put_u64(&reply.fields, TAG_WALL_US, (uint64_t)(exec->ended_ms - exec->started_ms) * 1000);
@@ -358,7 +362,7 @@ static void begin(struct fake_exec *exec, const struct message *message, char *c
 
     exec->takes_input = message_u64(message, TAG_STDIN, 0) != 0;
     exec->input_ended = !exec->takes_input;
-    exec->service = exec->keep && timeout_ms == 0; /* others have one */
+    exec->service = exec->keep && timeout_ms == 0 && fake_box_serves(exec->box, argv);
     if (exec->service)
         exec->box->service_ended = false;
     choose_answer(exec, argv);

@@ -44,7 +44,7 @@ char *fake_take_id(struct fake *fake);
 struct json *fake_calls(struct fake *fake, const struct calls_query *query);
 void fake_delete_calls(struct fake *fake);
 
-/* What only the domain sees of a call. */
+/* What only the domain sees of a call. A preview is noted before its command begins. */
 struct fake_preview {
     int64_t port;
     const char *subdomain; /* NULL: the id */

@@ -17,8 +17,8 @@
 struct wire;
 struct fake_exec;
 
-/* A sandbox. What names it is constant; `failed` belongs to the driver's lock; the rest is the
- * agent in it, on the loop thread. */
+/* A sandbox. What names it is constant; `failed` and `serving` belong to the driver's lock; the
+ * rest is the agent in it, on the loop thread. */
 struct fake_box {
     struct fake *fake;
     struct fake_box *next;
@@ -26,7 +26,8 @@ struct fake_box {
     char *owner, *digest, *image;
     int64_t created_ms;
     size_t secrets;
-    enum err_code failed; /* ERR_NONE: it runs */
+    enum err_code failed;     /* ERR_NONE: it runs */
+    struct text_list serving; /* the command of a preview that is about to begin */
 
     bool ended; /* the agent is gone */
     char *workdir;
@@ -66,6 +67,9 @@ struct fake {
  */
 /* Loop thread. The box stays, as one that has ended for REASON, until it is destroyed. */
 void fake_box_fail(struct fake_box *box, enum err_code reason);
+
+/* Whether ARGV is the command of a preview; says so once. */
+bool fake_box_serves(struct fake_box *box, char *const *argv);
 
 /* --- agent.c; loop thread ----------------------------------------------------------------------
  */

@@ -235,14 +235,14 @@ static bool put_below(const struct disk *disk, const char *path, const struct me
     uint64_t depth = message_u64(message, TAG_DEPTH, 0);
     size_t first = 0, count = disk_below(disk, path, &first), shown = 0;
     size_t prefix = path[1] == '\0' ? 1 : strlen(path) + 1;
-    cleanup_free const struct node **nodes = xcalloc(count + 1, sizeof(*nodes));
+    cleanup_free const struct node **nodes = xcalloc(count + 1, sizeof(struct node *));
 
     for (size_t i = first; i < first + count; i++) {
         if (is_shown(&disk->nodes[i], disk->nodes[i].path + prefix, files_only, depth))
             nodes[shown++] = &disk->nodes[i];
     }
     if (files_only && shown > 1)
-        qsort(nodes, shown, sizeof(*nodes), by_path);
+        qsort(nodes, shown, sizeof(struct node *), by_path);
     for (size_t i = 0; i < shown && fits; i++)
         fits = put_node(list, nodes[i], nodes[i]->path + prefix);
     return fits;

@@ -213,6 +213,12 @@ def test_running_commands_end_with_their_sandbox(client):
     assert record["state"] == "exited" and record["exit_code"] is None and record["error"]["code"] == "sandbox_gone"
 
 
+def test_a_detached_command_ends_as_any_other(client, box):
+    number = client.post(f"/v1/sandboxes/{box}/execs", {"cmd": ["serve"], "detach": True}, 202)["id"]
+    assert client.exec_wait(box, number)["exit_code"] == 0
+    assert calls(client, box)[0]["timeout"] is None
+
+
 def test_a_callback_answers(client, box):
     def answer(call):
         return 200, {"exit_code": len(call["cmd"]), "stdout": call.get("stdin") or "nothing"}
