@@ -536,6 +536,14 @@ void fake_note_preview(struct fake *fake, const char *id, const struct fake_prev
     (void)calls_add(fake->calls, id, "preview", call);
 }
 
+void fake_note_preview_removed(struct fake *fake, const char *id, int64_t port)
+{
+    struct json *call = json_new_object();
+
+    json_set_int(call, "port", port);
+    (void)calls_add(fake->calls, id, "preview_removed", call);
+}
+
 void fake_note_secrets(struct fake *fake, const char *id, size_t count)
 {
     struct json *call = json_new_object();

@@ -52,4 +52,5 @@ struct fake_preview {
     const struct text_map *env;
 };
 void fake_note_preview(struct fake *fake, const char *id, const struct fake_preview *preview);
+void fake_note_preview_removed(struct fake *fake, const char *id, int64_t port);
 void fake_note_secrets(struct fake *fake, const char *id, size_t count);

@@ -551,6 +551,9 @@ void file_open(struct wire *wire, uint32_t channel, uint64_t op, const struct me
         wire_send(wire, channel, FRAME_RESULT, NULL, 0);
     else if (op == OP_USAGE)
         open_usage(wire, channel);
+    else if (op == OP_DIAL)
+        wire_send_error(wire, channel, "not_supported",
+                        "nothing listens in a sandbox of the fake driver: its programs do not run");
     else
         wire_send_error(wire, channel, "not_supported",
                         "the fake driver has no operation %llu of an agent",

@@ -38,6 +38,14 @@ void note_preview(struct request *request, const struct preview_request *preview
     }
 }
 
+void note_preview_removed(struct request *request, int64_t port)
+{
+    struct fake *fake = request_app(request)->fake;
+    if (fake) {
+        fake_note_preview_removed(fake, sandbox_id(request_sandbox(request)), port);
+    }
+}
+
 void note_secrets(struct request *request, size_t count)
 {
     struct fake *fake = request_app(request)->fake;

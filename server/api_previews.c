@@ -445,6 +445,7 @@ static enum verdict begin_removal(struct request *request)
     if (preview_remove(sandbox, state->want.port, &err) < 0) {
         return reply_masked_problem(request, &err);
     }
+    note_preview_removed(request, state->want.port);
     change_over(state);
     return state->before ? removed_wait(request) : reply_empty(request, 204);
 }

@@ -300,6 +300,23 @@ def test_a_preview_has_its_names_and_is_remembered(client, box):
     client.request("DELETE", f"/v1/sandboxes/{box}/previews/5173", 204)
     record = client.exec_wait(box, preview["exec"])
     assert record["signal"] == "TERM"
+    assert calls(client, box)[-1] == {"type": "preview_removed", "port": 5173}
+    client.problem("DELETE", f"/v1/sandboxes/{box}/previews/5173", 404)
+    assert len(calls(client, box, "preview_removed")) == 1
+
+
+def test_nobody_serves_a_preview(tmp_path):
+    """Through the proxy, which says why."""
+    server = FakeServer(tmp_path, ("--preview-mode", "proxy")).start()
+    try:
+        client = server.client()
+        client.create("shown")
+        preview = client.post("/v1/sandboxes/shown/previews", {"command": ["serve"], "port": 80}, 201)
+        assert preview["state"] == "ready" and preview["service"] is None
+        problem = client.problem("GET", "/", 422, "not_supported", headers={"Host": f"{preview['host']}:{server.port}"})
+        assert "fake driver" in problem["detail"]
+    finally:
+        server.stop()
 
 
 def test_a_preview_can_be_replaced(client, box):
