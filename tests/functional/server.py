@@ -184,6 +184,11 @@ def text_of(result, stream="stdout"):
     return base64.b64decode(result[stream]) if result[stream + "_encoding"] == "base64" else result[stream].encode()
 
 
+def sanitized():
+    """Memory is not to be measured: a sanitizer or valgrind keeps what was freed."""
+    return bool(WRAPPER) or b"__asan_init" in SERVER.read_bytes() or b"__tsan_init" in SERVER.read_bytes()
+
+
 def shell(cmd):
     return ["sh", "-c", cmd] if isinstance(cmd, str) else cmd
 

@@ -10,7 +10,7 @@ import pytest
 
 from fake_apiserver import ApiServer
 from fake_driver import FakeServer, answering, calls, reply, rules
-from server import AGENT, SERVER, SOAK, WRAPPER, Server
+from server import AGENT, SOAK, Server, sanitized
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +32,6 @@ def client(server):
     for path in ("replies", "ids", "calls"):
         client.request("DELETE", f"/v1/fake/{path}", 204)
     return client
-
-
-def sanitized():
-    return bool(WRAPPER) or b"__asan_init" in SERVER.read_bytes() or b"__tsan_init" in SERVER.read_bytes()
 
 
 # --- starts and removals -------------------------------------------------------------------
