@@ -44,9 +44,7 @@ void box_describe_locked(const struct local *local, const struct box *box,
         .created_ms = record->created_ms,
         .storage_limit = record->storage,
         .pids_limit = record->pids,
-        .state = ended                        ? BOX_FAILED
-                 : box->phase == PHASE_MAKING ? BOX_STARTING
-                                              : BOX_ATTACHABLE,
+        .state = ended ? BOX_FAILED : BOX_ATTACHABLE,
         .ended_well = ended && box->ended_well,
         .reason = ended ? box->reason : ERR_NONE,
         .foreign = strcmp(record->instance, local->config->instance) != 0,
@@ -63,4 +61,25 @@ void box_describe_locked(const struct local *local, const struct box *box,
     copy(ret_info->memory_limit, sizeof(ret_info->memory_limit), record->memory_limit);
     if (ended)
         copy(ret_info->message, sizeof(ret_info->message), box->message);
+}
+
+struct box_info *boxes_describe(struct local *local, bool foreign, size_t *ret_count)
+{
+    size_t count = 0, room = 0;
+    struct box_info *infos = NULL;
+
+    pthread_mutex_lock(&local->lock);
+    for (const struct box *box = local->boxes; box; box = box->next) {
+        if (box->phase == PHASE_MAKING)
+            continue;
+        if (count == room) {
+            room = room * 2 + 64;
+            infos = xrealloc(infos, room * sizeof(*infos));
+        }
+        box_describe_locked(local, box, &infos[count]);
+        count += foreign || !infos[count].foreign;
+    }
+    pthread_mutex_unlock(&local->lock);
+    *ret_count = count;
+    return infos;
 }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -256,6 +257,23 @@ int cgroup_join(const struct cgroup_paths *paths, pid_t pid, struct err *err)
             return err_errno(err, ERR_BACKEND, errno, "join the control group %s", path);
     }
     return 0;
+}
+
+void cgroup_kill(const struct cgroup_paths *paths)
+{
+    for (int which = 0; which < CGROUP_COUNT; which++) {
+        char text[TEXT_MAX];
+        uint64_t pid;
+        if (paths->paths[which][0] == '\0' || !read_text(paths->paths[which], "cgroup.procs", text))
+            continue;
+        for (const char *at = text; *at != '\0'; at += at[0] == '\n') {
+            size_t len = strcspn(at, "\n");
+            if (str_to_u64((struct str){at, len}, INT32_MAX, &pid) && pid > 1)
+                (void)kill((pid_t)pid, SIGKILL);
+            at += len;
+        }
+        return; /* the same ones are in all */
+    }
 }
 
 bool cgroup_remove(const struct cgroup_paths *paths)

@@ -47,6 +47,7 @@ void cgroup_name(const struct cgroups *cgroups, const char *id, struct cgroup_pa
 int cgroup_make(const struct cgroups *cgroups, const struct cgroup_paths *paths,
                 const struct cgroup_limits *limits, struct err *err) must_check;
 int cgroup_join(const struct cgroup_paths *paths, pid_t pid, struct err *err) must_check;
+void cgroup_kill(const struct cgroup_paths *paths); /* whatever is left in it */
 /* False when it is still in use: a process that has ended can count for a moment longer. */
 bool cgroup_remove(const struct cgroup_paths *paths);
 bool cgroup_had_oom(const struct cgroup_paths *paths); /* the kernel has killed for memory in it */

@@ -28,11 +28,6 @@ static int local_start(void *self, const struct box_observer *observer, struct e
     struct local *local = self;
 
     local->observer = *observer;
-    boxes_load(local);
-    for (struct box *box = local->boxes; box; box = box->next) {
-        if (ends_add(local, box, err) < 0)
-            return -1;
-    }
     return ends_start(local, err);
 }
 
@@ -244,8 +239,10 @@ static int local_inspect(void *self, const char *id, struct box_info *ret_info, 
 
     pthread_mutex_lock(&local->lock);
     const struct box *box = boxes_find_locked(local, id);
-    if (box)
+    if (box && box->phase != PHASE_MAKING)
         box_describe_locked(local, box, ret_info);
+    else
+        box = NULL;
     pthread_mutex_unlock(&local->lock);
     return box && !ret_info->foreign
                ? 0
@@ -255,23 +252,8 @@ static int local_inspect(void *self, const char *id, struct box_info *ret_info, 
 static int local_list(void *self, bool foreign, struct box_info **ret_infos, size_t *ret_count,
                       struct err *err)
 {
-    struct local *local = self;
-    struct box_info *infos = NULL;
-    size_t count = 0, room = 0;
-
     (void)err;
-    pthread_mutex_lock(&local->lock);
-    for (const struct box *box = local->boxes; box; box = box->next) {
-        if (count == room) {
-            room = room * 2 + 64;
-            infos = xrealloc(infos, room * sizeof(*infos));
-        }
-        box_describe_locked(local, box, &infos[count]);
-        count += foreign || !infos[count].foreign;
-    }
-    pthread_mutex_unlock(&local->lock);
-    *ret_infos = infos;
-    *ret_count = count;
+    *ret_infos = boxes_describe(self, foreign, ret_count);
     return 0;
 }
 
@@ -396,6 +378,11 @@ static int prepare(struct local *local, struct err *err)
     if (local->epoll < 0 || local->wakeup < 0 ||
         epoll_ctl(local->epoll, EPOLL_CTL_ADD, local->wakeup, &event) < 0)
         return err_errno(err, ERR_INTERNAL, errno, "epoll");
+    boxes_load(local); /* before the first create, which may come before the start */
+    for (struct box *box = local->boxes; box; box = box->next) {
+        if (ends_add(local, box, err) < 0)
+            return -1;
+    }
     return 0;
 }
 

@@ -68,6 +68,9 @@ bool box_clear(const struct local *local, const struct box_record *record);
 /* find.c: boxes that earlier servers have made, into local->boxes; what is half made is removed. */
 void boxes_load(struct local *local);
 
+/* All that have been made, malloc'd; takes the lock. Until then a box is nobody's but create()'s:
+ * who heard of it earlier would wait for news that never come. */
+struct box_info *boxes_describe(struct local *local, bool foreign, size_t *ret_count);
 void box_free(struct local *local, struct box *box); /* not in the list any more */
 
 /* programs.c: fills in `bwrap` and `agent`. */

@@ -192,19 +192,9 @@ static bool sweep(struct local *local)
 
 static void tell_all(struct local *local)
 {
-    size_t count = 0, room = 0;
-    struct box_info *infos = NULL;
+    size_t count = 0;
+    struct box_info *infos = boxes_describe(local, false, &count);
 
-    pthread_mutex_lock(&local->lock);
-    for (const struct box *box = local->boxes; box; box = box->next) {
-        if (count == room) {
-            room = room * 2 + 64;
-            infos = xrealloc(infos, room * sizeof(*infos));
-        }
-        box_describe_locked(local, box, &infos[count]);
-        count += !infos[count].foreign;
-    }
-    pthread_mutex_unlock(&local->lock);
     local->observer.health(local->observer.arg, NULL);
     local->observer.listed(local->observer.arg, infos, count);
     free(infos);

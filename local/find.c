@@ -1,5 +1,6 @@
 /* What earlier servers have left. The record of a box is written before each step of its making, so
  * it says how far that came. */
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,8 @@
 #include "local/driver_impl.h"
 
 #define END_MS 5000
+#define CLEAR_TRIES 200
+#define CLEAR_STEP_MS 5
 
 /* bubblewrap was let go, but nobody has learned what it started. Stopped, it starts nothing more;
  * its child is the agent, or will be. */
@@ -18,7 +21,7 @@ static void end_half_made(const struct box_record *record)
 
     if (bwrap < 0)
         return;
-    process_signal(bwrap, SIGSTOP);
+    process_stop(&record->bwrap, bwrap);
     if (process_child(record->bwrap.pid, &child))
         agent = process_open(&child);
     process_signal(agent, SIGKILL);
@@ -64,9 +67,12 @@ static void load(struct local *local, const char *id)
     }
     if (same_boot)
         end_half_made(&record);
-    if (known)
-        (void)cgroup_remove(&record.cgroup); /* nothing has been in it for long */
-    place_remove_box(&local->place, id);
+    if (!known) {
+        place_remove_box(&local->place, id); /* nothing else was made yet */
+        return;
+    }
+    for (int tries = 0; tries < CLEAR_TRIES && !box_clear(local, &record); tries++)
+        (void)poll(NULL, 0, CLEAR_STEP_MS);
 }
 
 void boxes_load(struct local *local)

@@ -187,8 +187,10 @@ static int start(struct making *making, struct err *err)
 
 bool box_clear(const struct local *local, const struct box_record *record)
 {
-    if (!cgroup_remove(&record->cgroup))
+    if (!cgroup_remove(&record->cgroup)) {
+        cgroup_kill(&record->cgroup);
         return false;
+    }
     place_remove_box(&local->place, record->id);
     return true;
 }

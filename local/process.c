@@ -16,7 +16,8 @@
 #include "base/str.h"
 
 #define STAT_MAX 1024
-#define FIELD_STATE 0 /* behind the command's name */
+#define STOP_TRIES 2000 /* of a millisecond */
+#define FIELD_STATE 0   /* behind the command's name */
 #define FIELD_PARENT 1
 #define FIELD_STARTED 19
 
@@ -109,6 +110,20 @@ void process_signal(int pidfd, int signal_number)
 {
     if (pidfd >= 0)
         (void)syscall(SYS_pidfd_send_signal, pidfd, signal_number, NULL, 0); /* it may be gone */
+}
+
+/* No event tells of it: it is not our child. */
+void process_stop(const struct process_id *id, int pidfd)
+{
+    char text[STAT_MAX];
+    const char *fields;
+
+    process_signal(pidfd, SIGSTOP);
+    for (int tries = 0; tries < STOP_TRIES && !process_has_ended(pidfd); tries++) {
+        if (!read_stat(id->pid, text, &fields) || strchr("TtZX", fields[FIELD_STATE]))
+            return;
+        (void)poll(NULL, 0, 1);
+    }
 }
 
 bool process_child(pid_t parent, struct process_id *ret_child)

@@ -17,6 +17,8 @@ bool process_identify(pid_t pid, struct process_id *ret_id);
 int process_open(const struct process_id *id);
 bool process_has_ended(int pidfd); /* -1: yes */
 void process_signal(int pidfd, int signal_number);
+/* Stops it, and waits until it has stopped, so that it starts no more children. */
+void process_stop(const struct process_id *id, int pidfd);
 /* Waits for the end, at most that long. */
 bool process_wait(int pidfd, int timeout_ms);
 /* The first child of PARENT; false when it has none. Slow: looks at every process. */

@@ -78,10 +78,28 @@ class LocalServer(Server):
         wait_until(lambda: id not in self.boxes(), what=f"nothing being left of {id}")
 
     def end_boxes(self):
-        """What a test has left running."""
+        """What a test has left running, after the server's end: boxes outlive it."""
         for id in self.boxes():
+            try:
+                record = self.record(id)
+            except FileNotFoundError:
+                continue
             for name in ("agent", "bwrap"):
                 try:
-                    os.kill(self.record(id)[name]["pid"], signal.SIGKILL)
-                except (FileNotFoundError, ProcessLookupError):
+                    os.kill(record[name]["pid"], signal.SIGKILL) if record[name]["pid"] else None
+                except ProcessLookupError:
                     continue
+            for path in filter(None, record["cgroup"].values()):
+                wait_until(lambda: remove_group(path), what=f"the end of {path}")
+
+
+def remove_group(path):
+    """A group that is empty goes, and the one above it with its last."""
+    for directory in (Path(path), Path(path).parent):
+        try:
+            directory.rmdir()
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return directory != Path(path)
+    return True

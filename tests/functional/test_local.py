@@ -29,6 +29,7 @@ def cloud(tmp_path_factory):
     server = LocalServer(None, tmp_path_factory.mktemp("local"), ["--local-pids", "64"]).start()
     yield server
     server.stop()
+    server.end_boxes()
 
 
 @pytest.fixture

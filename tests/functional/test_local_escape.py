@@ -162,6 +162,7 @@ def cloud(tmp_path_factory):
     server = LocalServer(None, tmp_path_factory.mktemp("escape")).start()
     yield server
     server.stop()
+    server.end_boxes()
 
 
 @pytest.fixture

@@ -79,7 +79,10 @@ class Local:
 
     @staticmethod
     def end(server):
-        end(server)
+        try:
+            end(server)
+        finally:
+            server.end_boxes()
 
 
 class Cluster:
