@@ -21,10 +21,10 @@ struct socket_stream {
     struct loop_item item;
     struct loop *loop;
     struct lws *wsi;    /* NULL: refused from the start */
-    struct timer timer; /* to tell `opened`, or the end */
+    struct timer timer; /* to tell `opened`, or the end; to ask for `writable` */
     int fd;             /* the wsi's */
     struct err why;     /* ERR_NONE with `ended` false: nothing to tell yet */
-    bool ended, open, paused, going;
+    bool ended, open, paused, going, in_writable;
 };
 
 static struct socket_stream *of(struct stream *stream)
@@ -68,12 +68,25 @@ static void finish_soon(struct socket_stream *self, int errnum, const char *what
     timer_start(self->loop, &self->timer, 0);
 }
 
+/* What is asked for in the callback itself libwebsockets forgets when that returns. */
+static void want_writable(struct socket_stream *self)
+{
+    if (self->in_writable)
+        timer_start(self->loop, &self->timer, 0);
+    else
+        lws_callback_on_writable(self->wsi);
+}
+
 static void on_timer(struct timer *timer)
 {
     struct socket_stream *self = container_of(timer, struct socket_stream, timer);
 
     if (self->ended) {
         finish(self);
+        return;
+    }
+    if (self->open) {
+        want_writable(self);
         return;
     }
     self->open = true;
@@ -105,7 +118,7 @@ static size_t write_some(struct stream *stream, const void *data, size_t len)
         if (errno == EINTR)
             continue;
         if (errno == EAGAIN || errno == ENOBUFS)
-            lws_callback_on_writable(self->wsi);
+            want_writable(self);
         else
             finish_soon(self, errno, "send");
         break;
@@ -168,6 +181,15 @@ static int readable(struct socket_stream *self)
     return self->base.handler ? 0 : -1;
 }
 
+static int writable(struct socket_stream *self)
+{
+    self->in_writable = true;
+    if (self->base.handler)
+        self->base.handler->writable(self->base.arg);
+    self->in_writable = false;
+    return self->base.handler ? 0 : -1;
+}
+
 /* A hang-up is told before all that came has been read, and while paused, too. What is left is no
  * more than the kernel's buffer. */
 static void gone(struct socket_stream *self)
@@ -191,9 +213,7 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *use
     case LWS_CALLBACK_RAW_RX_FILE:
         return self ? readable(self) : -1;
     case LWS_CALLBACK_RAW_WRITEABLE_FILE:
-        if (self && self->base.handler)
-            self->base.handler->writable(self->base.arg);
-        return self && self->base.handler ? 0 : -1;
+        return self ? writable(self) : -1;
     case LWS_CALLBACK_RAW_CLOSE_FILE:
         if (self) {
             lws_set_opaque_user_data(wsi, NULL);

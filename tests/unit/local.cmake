@@ -1,0 +1,3 @@
+podsandbox_unit_test(local USES podsandbox_local podsandbox_base)
+target_sources(test_local PRIVATE temp_dir.c)
+podsandbox_unit_test(socket_stream USES podsandbox_net podsandbox_base)
