@@ -66,6 +66,18 @@ static void reset_signals(void)
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* What spares the server when memory is short must not spare what runs in sandboxes. */
+static void take_part_in_oom(void)
+{
+    char text[8];
+    int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+
+    if (fd >= 0 && read(fd, text, sizeof(text)) > 0 && text[0] == '-')
+        (void)!pwrite(fd, "0", 1, 0);
+    if (fd >= 0)
+        close(fd);
+}
+
 static void set_limits(const struct launch *launch)
 {
     const struct rlimit pids = {.rlim_cur = launch->pids, .rlim_max = launch->pids};
@@ -73,6 +85,7 @@ static void set_limits(const struct launch *launch)
     struct rlimit files;
 
     (void)setrlimit(RLIMIT_CORE, &no_core);
+    take_part_in_oom();
     if (launch->pids > 0)
         (void)setrlimit(RLIMIT_NPROC, &pids);
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_max > FILES) {

@@ -16,7 +16,7 @@
 #include "local/record.h"
 #include "local/root.h"
 #include "local/uids.h"
-#include "temp_dir.h"
+#include "tests/unit/temp_dir.h"
 
 static struct temp_dir dir;
 
