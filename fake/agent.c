@@ -103,22 +103,76 @@ static void on_hello(struct wire *wire, const struct message *message)
 /* --- CONFIGURE --------------------------------------------------------------------------------
  */
 
-static void on_deadline(struct timer *timer)
+static void leave_due(struct fake_box *box)
 {
-    struct fake_box *box = container_of(timer, struct fake_box, deadline);
+    struct fake *fake = box->fake;
 
-    (void)calls_add(box->fake->calls, box->id, "deadline", json_new_object());
-    fake_agent_end(box, "deadline", "the time of the sandbox is over");
-    fake_box_fail(box, ERR_TTL);
+    if (box->deadline_ms == 0)
+        return;
+    if (box->due_prev != NULL)
+        box->due_prev->due_next = box->due_next;
+    else
+        fake->due_first = box->due_next;
+    if (box->due_next != NULL)
+        box->due_next->due_prev = box->due_prev;
+    else
+        fake->due_last = box->due_prev;
+    box->due_next = box->due_prev = NULL;
+    box->deadline_ms = 0;
+}
+
+/* From the back: most have the same time to live. */
+static void enter_due(struct fake_box *box, int64_t deadline_ms)
+{
+    struct fake *fake = box->fake;
+    struct fake_box *before = fake->due_last;
+
+    while (before != NULL && before->deadline_ms > deadline_ms)
+        before = before->due_prev;
+    box->deadline_ms = deadline_ms;
+    box->due_prev = before;
+    box->due_next = before != NULL ? before->due_next : fake->due_first;
+    if (box->due_next != NULL)
+        box->due_next->due_prev = box;
+    else
+        fake->due_last = box;
+    if (before != NULL)
+        before->due_next = box;
+    else
+        fake->due_first = box;
+}
+
+static void on_due(struct timer *timer)
+{
+    struct fake *fake = container_of(timer, struct fake, due_timer);
+    struct fake_box *box = fake->due_first;
+
+    if (box != NULL) {
+        (void)calls_add(fake->calls, box->id, "deadline", json_new_object());
+        fake_agent_end(box, "deadline", "the time of the sandbox is over");
+        fake_box_fail(box, ERR_TTL);
+    }
+}
+
+/* The list of the loop is in order, too: thousands of deadlines would be in the way of its others.
+ */
+static void arm(struct fake *fake)
+{
+    timer_stop(&fake->due_timer);
+    fake->due_timer.fire = on_due;
+    if (fake->due_first != NULL)
+        timer_start(fake->loop, &fake->due_timer, fake->due_first->deadline_ms - clock_now_ms());
 }
 
 static void set_deadline(struct fake_box *box, int64_t left_ms)
 {
-    timer_stop(&box->deadline);
-    box->deadline_ms = left_ms != 0 ? clock_now_ms() + left_ms : 0;
-    box->deadline.fire = on_deadline;
+    const struct fake_box *first = box->fake->due_first;
+
+    leave_due(box);
     if (left_ms != 0)
-        timer_start(box->fake->loop, &box->deadline, left_ms);
+        enter_due(box, clock_now_ms() + left_ms);
+    if (first != box->fake->due_first || first == box)
+        arm(box->fake);
 }
 
 static const char *check_blob(const struct fake_box *box, const struct message *message)
@@ -281,7 +335,7 @@ void fake_agent_end(struct fake_box *box, const char *code, const char *why)
     struct reply reply;
 
     box->ended = true;
-    timer_stop(&box->deadline);
+    set_deadline(box, 0);
     if (box->wire != NULL) {
         reply_init(&reply);
         reply_error(&reply, code, "%s", why);
