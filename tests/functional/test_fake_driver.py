@@ -83,6 +83,19 @@ def test_a_sandbox_ends_at_its_time(client):
     assert "deadline" in [call["type"] for call in calls(client, "short")]
 
 
+def test_deadlines_can_be_moved_in_any_order(client):
+    for id, ttl in (("late", 3600), ("second", 2), ("renewed", 2), ("first", 1)):
+        client.create(id, ttl=ttl)
+    client.request("PATCH", "/v1/sandboxes/renewed", 200, json={"ttl": 1800})
+    client.request("PATCH", "/v1/sandboxes/late", 200, json={"ttl": 1})
+    for id in ("late", "first", "second"):
+        assert client.wait_state(id, "gone")["reason"] == "ttl"
+    assert client.sandbox("renewed")["state"] == "running"
+    ended = [call["sandbox"] for call in client.get("/v1/fake/calls?type=deadline")["items"]]
+    assert sorted(ended[:2]) == ["first", "late"] and ended[2:] == ["second"]
+    client.delete("renewed")
+
+
 # --- commands -----------------------------------------------------------------------------------
 @pytest.fixture
 def box(client):
