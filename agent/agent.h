@@ -15,6 +15,7 @@ struct conn;
 struct exec;
 struct task;
 struct dial;
+struct ending;
 
 #define DIAL_BUCKETS 64 /* a power of two */
 
@@ -60,6 +61,8 @@ struct agent {
     size_t exec_count, running;
     struct exec *lingering; /* committed, but with children or pipes open */
     size_t lingering_count;
+    struct ending *endings; /* exec_kill.c */
+    size_t ending_count;
     size_t stored; /* bytes in all output rings */
 
     struct task *tasks;

@@ -8,6 +8,7 @@
 
 #include "agent/dial.h"
 #include "agent/exec.h"
+#include "agent/exec_kill.h"
 #include "agent/task.h"
 
 #define READ_SIZE 65536
@@ -254,10 +255,13 @@ static bool on_message(struct conn *conn, const struct frame *frame)
         exec_open(conn, frame->channel, &message);
     else if (good && frame->type == FRAME_OPEN && message_u64(&message, TAG_OP, 0) == OP_DIAL)
         dial_open(conn, frame->channel, &message);
+    else if (good && frame->type == FRAME_OPEN && message_u64(&message, TAG_OP, 0) == OP_KILL)
+        exec_kill_open(conn, frame->channel, &message);
     else if (good && frame->type == FRAME_OPEN)
         task_open(conn, frame->channel, &message);
     else if (good && !exec_message(conn, frame->channel, frame->type, &message) &&
-             !dial_message(conn, frame->channel, frame->type))
+             !dial_message(conn, frame->channel, frame->type) &&
+             !exec_kill_message(conn, frame->channel, frame->type))
         task_cancel(conn, frame->channel, frame->type);
     explicit_bzero(message.data, message.len);
     message_free(&message);
@@ -375,6 +379,7 @@ void conn_lose(struct conn *conn)
         return;
     exec_stream_lost(conn);
     dial_stream_lost(conn);
+    exec_kill_stream_lost(conn);
     task_stream_lost(conn);
     if (agent->conn != conn)
         return;

@@ -167,7 +167,7 @@ void exec_kill_all_unkept(struct agent *agent)
 {
     for (struct exec *exec = agent->execs; exec != NULL; exec = exec->next) {
         if (!exec->keep && !exec->exited)
-            exec_order(exec, 0, exec->grace_ms);
+            exec_order(exec, 0, SCOPE_TREE, exec->grace_ms);
     }
 }
 
@@ -215,7 +215,7 @@ static void on_signal(struct exec *exec, const struct message *message)
     uint64_t grace_ms = message_u64(message, TAG_GRACE_MS, (uint64_t)exec->grace_ms);
     if (signal > 64)
         return;
-    exec_order(exec, (int)signal, grace_ms < 86400000 ? (int64_t)grace_ms : 86400000);
+    exec_order(exec, (int)signal, SCOPE_GROUP, grace_ms < 86400000 ? (int64_t)grace_ms : 86400000);
 }
 
 bool exec_message(struct conn *conn, uint32_t channel, uint8_t type, const struct message *message)

@@ -85,7 +85,7 @@ void exec_release(struct exec *exec);
  * the code. */
 struct exec *exec_start(struct agent *agent, const char *id, const struct message *message,
                         const char **ret_problem);
-void exec_order(struct exec *exec, int signal, int64_t grace_ms);
+void exec_order(struct exec *exec, int signal, enum proto_scope scope, int64_t grace_ms);
 /* True when PID, which has just been waited for, was a supervisor. */
 bool exec_supervisor_reaped(struct agent *agent, pid_t pid);
 

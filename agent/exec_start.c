@@ -11,6 +11,7 @@
 #include "agent/descriptors.h"
 #include "agent/environment.h"
 #include "agent/exec.h"
+#include "agent/exec_kill.h"
 
 #define GRACE_DEFAULT_MS 2000
 #define TIME_MAX_MS (INT64_C(1) << 53)
@@ -19,9 +20,9 @@
 /* --- the supervisor's socket ---------------------------------------------------------------------
  */
 
-void exec_order(struct exec *exec, int signal, int64_t grace_ms)
+void exec_order(struct exec *exec, int signal, enum proto_scope scope, int64_t grace_ms)
 {
-    struct supervisor_order order = {.signal = signal, .grace_ms = grace_ms};
+    struct supervisor_order order = {.signal = signal, .scope = scope, .grace_ms = grace_ms};
     if (exec->control.fd >= 0)
         (void)send(exec->control.fd, &order, sizeof(order), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
@@ -60,7 +61,9 @@ static bool clear_supervisor(struct exec *exec, pid_t pid)
 
 bool exec_supervisor_reaped(struct agent *agent, pid_t pid)
 {
-    return clear_supervisor(agent->execs, pid) || clear_supervisor(agent->lingering, pid);
+    bool was = clear_supervisor(agent->execs, pid) || clear_supervisor(agent->lingering, pid);
+    exec_kill_done(agent, pid);
+    return was;
 }
 
 static void on_report(struct watch *watch, uint32_t events)

@@ -45,4 +45,20 @@ enum proto_op {
      * ERROR port_closed (nobody listens), timeout, service_failed (broken meanwhile). Bytes may be
      * sent before STARTED. */
     OP_DIAL = 14,
+    /* EXEC_ID (each known one) with PID of its supervisor, from PID 1 to the process that serves
+     * it; nothing from the server. Stream 1 carries, per entry, u32 length and fields: TYPE "p"
+     * PID, PPID, EXEC_ID?, STATE, CPU_US, MEMORY, AGE_MS, NAME, ARG*, CUT (1: ARG* was longer); or
+     * TYPE "l" (who listens) PORT, ADDRESS. A field that cannot be known is absent. RESULT: PORTS
+     * (1: the listeners could be seen). */
+    OP_PS = 15,
+    /* EXEC_ID, SIGNAL with SCOPE → RESULT when it is on its way; ERROR conflict: it has ended. No
+     * SIGNAL: TERM to the whole tree, KILL after GRACE_MS → RESULT when nothing of it is left, also
+     * when there is no such exec (any more). */
+    OP_KILL = 16,
+};
+
+enum proto_scope {
+    SCOPE_GROUP = 0,   /* the process group of the main process */
+    SCOPE_PROCESS = 1, /* that one alone */
+    SCOPE_TREE = 2,    /* all below it, whatever their sessions */
 };

@@ -73,4 +73,12 @@ enum proto_tag {
     TAG_PIDS = 69,
     TAG_OOM_KILLS = 70,
     TAG_DISK = 71,
+    TAG_SCOPE = 72, /* enum proto_scope */
+    TAG_PPID = 73,
+    TAG_STATE = 74, /* a letter, as in /proc/N/stat */
+    TAG_AGE_MS = 75,
+    TAG_NAME = 76,
+    TAG_CUT = 77,
+    TAG_ADDRESS = 78, /* text */
+    TAG_PORTS = 79,
 };

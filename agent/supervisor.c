@@ -176,8 +176,10 @@ static void on_order(struct supervisor *self)
         _exit(0); /* PID 1 ends; it adopts what is left */
     if (order.signal == 0)
         kill_begin(self, order.grace_ms);
+    else if (order.scope == SCOPE_TREE)
+        tree_signal(getpid(), order.signal, NULL);
     else if (!self->main_ended)
-        (void)kill(-self->main_pid, order.signal);
+        (void)kill(order.scope == SCOPE_PROCESS ? self->main_pid : -self->main_pid, order.signal);
 }
 
 /* A normal end leaves the background children alone; an end by force is one when nothing is left.

@@ -4,6 +4,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "agent/proto.h"
+
 struct agent;
 
 /* One process per exec, between PID 1 and the command: starts it, adopts what it leaves behind,
@@ -40,7 +42,8 @@ struct supervisor_report {
 };
 
 struct supervisor_order {
-    int signal;       /* > 0: to the process group of the main process */
+    int signal; /* > 0: to `scope` */
+    enum proto_scope scope;
     int64_t grace_ms; /* else: TERM to all, and after this KILL */
 };
 

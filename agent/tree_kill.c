@@ -152,7 +152,8 @@ static int signal_all(const struct snapshot *snapshot, int signal)
         const struct process *process = &snapshot->list[i];
         if (!process->below)
             continue;
-        bool whole = signal != SIGTERM && process->group > 1;
+        bool again = signal == SIGKILL || signal == SIGSTOP; /* twice is as good as once */
+        bool whole = again && process->group > 1;
         if (whole && process->group != last_group)
             (void)kill(-process->group, signal);
         last_group = process->group;

@@ -159,3 +159,101 @@ def test_b17_the_same_key_after_a_restart(fresh):
     server.start()
     wait_until(lambda: client.request("PUT", client.file_url("kept", "k7-go"), data=b"").status_code in (201, 204))
     assert post(client, "kept", command, 200, key).json()["stdout"] == "once\n"
+
+
+# --- signals and the end ------------------------------------------------------------------------------------------------
+def begin(client, api, box, cmd, *words, **body):
+    """A detached command that is seen alive, with all that it starts."""
+    number = post(client, box, cmd, 202, detach=True, **body).json()["id"]
+    for word in words:
+        wait_until(lambda word=word: count(api, box, word), what=f"{word} alive")
+    return number
+
+
+def signal(client, box, number, name, status=204, **body):
+    return client.request("POST", url(box, number, "/signal"), status, json={"signal": name, **body})
+
+
+@pytest.mark.parametrize("name", ["USR1", "SIGUSR1", "INT", "HUP"])
+def test_a_signal_to_the_process(client, api, box, name):
+    word = f"sleep 62{len(name)}"
+    number = begin(client, api, box, f"trap 'echo got; exit 9' {name.removeprefix('SIG')}; {word} & wait", word)
+    signal(client, box, number, name)
+    record = client.exec_wait(box, number)
+    assert record["stdout"] == "got\n" and record["exit_code"] == 9
+    assert count(api, box, word)  # what it has started was not meant
+    client.request("DELETE", url(box, number), 204)
+    assert not count(api, box, word)
+
+
+def test_a_signal_to_the_tree(client, api, box):
+    script = "trap 'echo one >>got' USR1; (setsid sh -c 'trap \"echo two >>got; exit\" USR1; while :; do sleep 0.05; done # TREEA') & while :; do sleep 0.05; done"
+    number = begin(client, api, box, script, "TREEA")
+    signal(client, box, number, "USR1", scope="tree")
+    wait_until(lambda: sorted(client.request("GET", client.file_url(box, "got")).text.split()) == ["one", "two"])
+    signal(client, box, number, "KILL", scope="tree")
+    record = client.exec_wait(box, number)
+    assert record["signal"] == "KILL" and record["exit_code"] is None and record["error"] is None
+
+
+def test_stop_and_continue(client, api, box):
+    number = begin(client, api, box, "exec sleep 0.3 # no name", *[])
+    signal(client, box, number, "STOP", scope="tree", status=(204, 409))
+    signal(client, box, number, "CONT", scope="tree", status=(204, 409))
+    assert client.exec_wait(box, number)["exit_code"] == 0
+
+
+def test_signals_that_cannot_be_sent(client, box):
+    number = client.exec(box, ["true"])["id"]
+    path = url(box, number, "/signal")
+    client.problem("POST", path, 409, "conflict", json={"signal": "TERM"})
+    client.problem("POST", path, 409, "conflict", json={"signal": "TERM", "scope": "tree"})
+    for body in ({}, {"signal": "NOPE"}, {"signal": 9}, {"signal": "TERM", "scope": "group"}, {"signal": ""}, {"signal": "TERM", "x": 1}):
+        client.problem("POST", path, 400, "invalid_field", json=body)
+    client.problem("POST", url(box, 999999, "/signal"), 404, "not_found", json={"signal": "TERM"})
+
+
+def test_b07_delete_leaves_nothing(client, api, box):
+    """What ignores TERM, has a session of its own, was forked twice: seen alive first, then gone; and again."""
+    script = ("trap '' TERM; (trap '' TERM; exec -a DELA sleep 300) & (setsid bash -c 'trap \"\" TERM; exec -a DELB sleep 300') & "
+              "( (exec -a DELC sleep 300) & ) ; exec -a DELD sleep 300")
+    number = begin(client, api, box, ["bash", "-c", script], "DELA", "DELB", "DELC", "DELD")
+    client.request("DELETE", url(box, number, "?grace=0.2"), 204)
+    assert not count(api, box, "DEL")
+    record = client.get(url(box, number))
+    assert record["signal"] == "KILL" and record["exit_code"] is None and not record["timed_out"] and record["error"] is None
+    client.request("DELETE", url(box, number), 204)
+    assert client.get(url(box, number)) == record
+    assert client.exec(box, ["true"])["exit_code"] == 0
+
+
+def test_delete_ends_what_was_left_in_the_background(client, api, box):
+    number = client.exec(box, ["sh", "-c", "sleep 631 & echo left"])["id"]
+    assert count(api, box, "sleep 631")
+    client.request("DELETE", url(box, number), 204)
+    assert not count(api, box, "sleep 631")
+    assert client.get(url(box, number))["exit_code"] == 0
+
+
+def test_delete_is_seen_by_who_follows(client, api, box):
+    events = stream(client, box, "echo here; exec sleep 632")
+    events.until("stdout")
+    client.request("DELETE", url(box, events.items[0]["exec"]), 204)
+    assert events.all()[-1]["result"]["signal"] == "TERM"
+    client.problem("DELETE", url(box, 999999), 404, "not_found")
+    client.problem("DELETE", url(box, events.items[0]["exec"], "?grace=61"), 400, "invalid_field")
+
+
+def test_delete_and_signal_after_a_restart(fresh):
+    server = fresh()
+    client = server.start().client()
+    client.create("ends")
+    numbers = [begin(client, server.api, "ends", ["sleep", f"64{i}"], f"sleep 64{i}") for i in range(2)]
+    left = client.exec("ends", ["sh", "-c", "sleep 649 & echo left"])["id"]
+    server.kill()
+    server.start()
+    wait_until(lambda: client.request("DELETE", url("ends", numbers[0])).status_code == 204)
+    signal(client, "ends", numbers[1], "TERM")
+    client.request("DELETE", url("ends", left), 204)
+    assert [client.exec_wait("ends", number)["signal"] for number in numbers] == ["TERM", "TERM"]
+    assert not count(server.api, "ends", "sleep 64")
