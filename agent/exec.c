@@ -163,6 +163,22 @@ void exec_list(const struct agent *agent, struct field_writer *fields)
         field_put_text(fields, TAG_EXEC_ID, exec->id);
 }
 
+static void list_supervisors(const struct exec *exec, struct field_writer *fields)
+{
+    for (; exec != NULL; exec = exec->next) {
+        if (exec->supervisor > 0) {
+            field_put_text(fields, TAG_EXEC_ID, exec->id);
+            field_put_u64(fields, TAG_PID, (uint64_t)exec->supervisor);
+        }
+    }
+}
+
+void exec_list_supervisors(const struct agent *agent, struct field_writer *fields)
+{
+    list_supervisors(agent->execs, fields);
+    list_supervisors(agent->lingering, fields);
+}
+
 void exec_kill_all_unkept(struct agent *agent)
 {
     for (struct exec *exec = agent->execs; exec != NULL; exec = exec->next) {

@@ -72,6 +72,7 @@ bool exec_message(struct conn *conn, uint32_t channel, uint8_t type, const struc
 bool exec_frame(struct conn *conn, const struct frame *frame, bool *ret_broken);
 void exec_stream_lost(struct conn *conn);
 void exec_list(const struct agent *agent, struct field_writer *fields);
+void exec_list_supervisors(const struct agent *agent, struct field_writer *fields); /* and PID */
 void exec_kill_all_unkept(struct agent *agent);
 /* The exec has something to send, if anyone follows it. */
 void exec_wake(struct exec *exec);
@@ -79,7 +80,6 @@ void exec_wake(struct exec *exec);
 void exec_release(struct exec *exec);
 
 /* exec_start.c */
-
 /* Takes the exec into the table and starts it; what goes wrong with the start itself becomes its
  * result. NULL when MESSAGE asks for something impossible: then nothing is kept, and RET_PROBLEM is
  * the code. */

@@ -43,37 +43,32 @@ static bool hex(const char **text, size_t digits, uint32_t *ret_value)
 }
 
 /* "  12: LOCAL:PORT REMOTE:PORT STATE …": an address is one number, or four, in the machine's own
- * order. */
-static enum port_state read_line(const char *line, uint16_t wanted)
+ * order. False when nobody listens there. */
+static bool read_line(const char *line, struct port_listener *ret_listener)
 {
-    uint32_t words[4], port, state;
-    size_t count = 0;
+    struct port_listener listener = {.port = 0};
+    uint32_t port, state;
     const char *text = strchr(line, ':');
     if (text == NULL)
-        return PORT_FREE;
+        return false;
     for (text++; *text == ' ';)
         text++;
-    while (count < 4 && hex(&text, 8, &words[count]))
-        count++;
-    if ((count != 1 && count != 4) || *text++ != ':' || !hex(&text, 4, &port) || port != wanted)
-        return PORT_FREE;
+    while (listener.count < 4 && hex(&text, 8, &listener.words[listener.count]))
+        listener.count++;
+    if ((listener.count != 1 && listener.count != 4) || *text++ != ':' || !hex(&text, 4, &port))
+        return false;
     if ((text = strchr(text + 1, ' ')) == NULL)
-        return PORT_FREE;
+        return false;
     text++;
     if (!hex(&text, 2, &state) || state != STATE_LISTEN)
-        return PORT_FREE;
-    if (count == 1)
-        return ntohl(words[0]) >> 24 == 127 ? PORT_LOOPBACK4 : PORT_OPEN;
-    struct in6_addr address;
-    memcpy(&address, words, sizeof(address));
-    if (IN6_IS_ADDR_LOOPBACK(&address))
-        return PORT_LOOPBACK6;
-    return IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127 ? PORT_LOOPBACK4
-                                                                        : PORT_OPEN;
+        return false;
+    listener.port = (uint16_t)port;
+    *ret_listener = listener;
+    return true;
 }
 
-/* False when there is no such table. */
-static bool look_in(const char *path, uint16_t port, enum port_state *state)
+bool port_each(const char *path, void (*fn)(void *arg, const struct port_listener *listener),
+               void *arg)
 {
     static char bytes[16384];
     size_t have = 0;
@@ -88,9 +83,10 @@ static bool look_in(const char *path, uint16_t port, enum port_state *state)
         bytes[have] = '\0';
         char *line = bytes, *end;
         while ((end = strchr(line, '\n')) != NULL) {
+            struct port_listener listener;
             *end = '\0';
-            enum port_state found = read_line(line, port);
-            *state = found > *state ? found : *state;
+            if (read_line(line, &listener))
+                fn(arg, &listener);
             line = end + 1;
         }
         have = (size_t)(bytes + have - line);
@@ -98,6 +94,30 @@ static bool look_in(const char *path, uint16_t port, enum port_state *state)
     }
     close(fd);
     return true;
+}
+
+struct look {
+    uint16_t port;
+    enum port_state state;
+};
+
+static enum port_state state_of(const struct port_listener *listener)
+{
+    if (listener->count == 1)
+        return ntohl(listener->words[0]) >> 24 == 127 ? PORT_LOOPBACK4 : PORT_OPEN;
+    struct in6_addr address;
+    memcpy(&address, listener->words, sizeof(address));
+    if (IN6_IS_ADDR_LOOPBACK(&address))
+        return PORT_LOOPBACK6;
+    return IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127 ? PORT_LOOPBACK4
+                                                                        : PORT_OPEN;
+}
+
+static void look_at(void *arg, const struct port_listener *listener)
+{
+    struct look *look = arg;
+    enum port_state found = listener->port == look->port ? state_of(listener) : PORT_FREE;
+    look->state = found > look->state ? found : look->state;
 }
 
 /* --- without the table (gVisor): knock
@@ -148,10 +168,10 @@ static enum port_state knock(uint16_t port)
 
 enum port_state port_look(uint16_t port)
 {
-    enum port_state state = PORT_FREE;
-    bool known4 = look_in("/proc/net/tcp", port, &state);
-    bool known6 = look_in("/proc/net/tcp6", port, &state);
-    return known4 || known6 ? state : knock(port);
+    struct look look = {.port = port, .state = PORT_FREE};
+    bool known4 = port_each("/proc/net/tcp", look_at, &look);
+    bool known6 = port_each("/proc/net/tcp6", look_at, &look);
+    return known4 || known6 ? look.state : knock(port);
 }
 
 /* --- OP_PORT_WAIT

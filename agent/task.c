@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "agent/descriptors.h"
+#include "agent/exec.h"
 #include "agent/helper.h"
 
 #define TASKS_MAX 256
@@ -125,6 +126,34 @@ static bool hand_in(struct task *task, uint8_t type, const uint8_t *payload, siz
     return push(task, type, payload, len);
 }
 
+static bool hand_in_parts(struct task *task, const uint8_t *ptr, size_t len)
+{
+    for (; len > 0; ptr += FRAME_PAYLOAD_MAX, len -= FRAME_PAYLOAD_MAX) {
+        size_t piece = len < FRAME_PAYLOAD_MAX ? len : FRAME_PAYLOAD_MAX;
+        if (!hand_in(task, FRAME_PART, ptr, piece))
+            return false;
+        if (piece == len)
+            break;
+    }
+    return true;
+}
+
+/* For OP_PS: which processes are the agent's own, and whose supervisors. */
+static bool hand_in_supervisors(struct task *task)
+{
+    const struct agent *agent = task->agent;
+    size_t cap = (agent->exec_count + agent->lingering_count + 1) * (PROTO_EXEC_ID_MAX + 32);
+    struct field_writer fields = {.ptr = malloc(cap), .cap = cap};
+    if (fields.ptr == NULL)
+        return false;
+    exec_list_supervisors(agent, &fields);
+    field_put_u64(&fields, TAG_PID, (uint64_t)agent->helper.pid);
+    field_put_u64(&fields, TAG_PID, (uint64_t)task->conn->peer);
+    bool given = hand_in_parts(task, fields.ptr, fields.len);
+    free(fields.ptr);
+    return given;
+}
+
 /* The request, with the workdir that relative paths start from. */
 static bool hand_in_request(struct task *task, const struct message *message)
 {
@@ -142,6 +171,8 @@ static bool hand_in_request(struct task *task, const struct message *message)
         if (!done)
             return false;
     }
+    if (message_u64(message, TAG_OP, 0) == OP_PS && !hand_in_supervisors(task))
+        return false;
     for (; len > FRAME_PAYLOAD_MAX; ptr += FRAME_PAYLOAD_MAX, len -= FRAME_PAYLOAD_MAX) {
         if (!hand_in(task, FRAME_PART, ptr, FRAME_PAYLOAD_MAX))
             return false;

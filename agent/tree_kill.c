@@ -11,6 +11,7 @@
 #include "agent/dirents.h"
 #include "agent/loop.h"
 #include "agent/number.h"
+#include "agent/process_stat.h"
 
 #define STOP_MS 500 /* some cannot be stopped (vfork), and some run away as fast as we look */
 #define STOP_PAUSE_NS 1000000
@@ -35,28 +36,13 @@ static pid_t decimal(const char *text)
 
 static bool read_process(pid_t pid, struct process *ret_process)
 {
-    char path[32], text[512];
-    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    struct process_stat stat;
+    if (!process_stat_read(pid, &stat))
         return false;
-    ssize_t count = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (count <= 0)
-        return false;
-    text[count] = '\0';
-    /* The name in parentheses may hold anything, parentheses too: what follows is after the last,
-     * ") S PARENT GROUP ". */
-    const char *end = strrchr(text, ')');
-    uint64_t parent, group;
-    if (end == NULL || strlen(end) < 5)
-        return false;
-    char state = end[2];
-    if (!number_read(end + 4, INT32_MAX, &parent, &end) || *end != ' ' ||
-        !number_read(end + 1, INT32_MAX, &group, NULL))
-        return false;
-    *ret_process = (struct process){
-        .pid = pid, .parent = (pid_t)parent, .group = (pid_t)group, .state = state};
+    *ret_process = (struct process){.pid = pid,
+                                    .parent = (pid_t)stat.fields[4],
+                                    .group = (pid_t)stat.fields[5],
+                                    .state = stat.state};
     return true;
 }
 

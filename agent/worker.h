@@ -77,4 +77,5 @@ void op_mkdir(struct worker *worker);
 void op_remove(struct worker *worker);
 void op_tree(struct worker *worker);
 void op_usage(struct worker *worker);
+void op_ps(struct worker *worker);
 void op_port_wait(struct worker *worker);

@@ -30,6 +30,7 @@
 #define CAP_HEADERS (16 * KIB)     /* all headers of a request */
 #define CAP_STATE_BLOB (256 * KIB) /* the sealed blob that the agent keeps */
 #define CAP_TREE (64 * MIB)        /* a tree listing as sent by the agent */
+#define CAP_PS (16 * MIB)          /* a listing of processes as sent by the agent */
 #define CAP_LIST_LIMIT 500         /* items on one page */
 #define CAP_WINDOW_MIN (32 * KIB)  /* flow-control window of one stream at the start */
 #define CAP_WINDOW_MAX (1 * MIB)

@@ -282,6 +282,8 @@ static void on_open(struct wire *wire, uint32_t channel, const struct message *m
 
     if (op == OP_EXEC)
         fake_exec_open(wire, channel, message);
+    else if (op == OP_KILL)
+        fake_exec_kill(wire, channel, message);
     else
         file_open(wire, channel, op, message);
 }

@@ -536,3 +536,24 @@ bool fake_exec_message(struct wire *wire, uint32_t channel, uint8_t type,
     }
     return true;
 }
+
+/* OP_KILL: a command has nothing below it, so its end is the end of all. */
+void fake_exec_kill(struct wire *wire, uint32_t channel, const struct message *message)
+{
+    uint64_t number = message_u64(message, TAG_SIGNAL, 0);
+    char id[PROTO_EXEC_ID_MAX + 1];
+    struct fake_exec *exec;
+
+    if (message_text(message, TAG_EXEC_ID, id, sizeof(id)) <= 0 || number > 64) {
+        wire_send_error(wire, channel, "invalid_field", "EXEC_ID or SIGNAL");
+        return;
+    }
+    exec = find_id(wire->box, id);
+    if (number != 0 && (exec == NULL || exec->ended)) {
+        wire_send_error(wire, channel, "conflict", "it has ended");
+        return;
+    }
+    if (exec != NULL)
+        end_by_signal(exec, number != 0 ? (int)number : SIGTERM);
+    wire_send(wire, channel, FRAME_RESULT, NULL, 0);
+}

@@ -100,6 +100,7 @@ void fake_transfers_lost(struct fake_box *box, const struct wire *wire); /* NULL
 /* --- exec.c; loop thread -----------------------------------------------------------------------
  */
 void fake_exec_open(struct wire *wire, uint32_t channel, const struct message *message);
+void fake_exec_kill(struct wire *wire, uint32_t channel, const struct message *message);
 bool fake_exec_message(struct wire *wire, uint32_t channel, uint8_t type,
                        const struct message *message);
 /* False when the channel is no exec's; RET_BROKEN: the frame breaks the stream. */

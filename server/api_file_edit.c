@@ -7,6 +7,7 @@
 #include "base/caps.h"
 #include "sandbox/sandboxes.h"
 #include "server/file_call.h"
+#include "server/listing.h"
 #include "server/route.h"
 #include "server/routes.h"
 #include "server/subject.h"
@@ -140,37 +141,15 @@ static enum verdict delete_file(struct request *request)
 /* --- tree ------------------------------------------------------------------------------------ */
 
 struct tree_state {
-    struct call *call;
-    struct pipe *pipe;
-    struct buf entries;
+    struct listing listing;
     bool paths; /* format=paths */
 };
 
 static void tree_state_free(void *state)
 {
     struct tree_state *tree = state;
-    pipe_abandon(tree->pipe, NULL); /* ends the call, if it runs still */
-    call_unref(tree->call);
-    pipe_unref(tree->pipe);
-    buf_done(&tree->entries);
+    listing_done(&tree->listing);
     free(tree);
-}
-
-/* One entry: u32 length, fields. False at the end. */
-static bool next_entry(struct str *rest, struct field_reader *ret_fields)
-{
-    if (rest->len < 4) {
-        return false;
-    }
-    const uint8_t *at = (const uint8_t *)rest->ptr;
-    size_t len = (size_t)at[0] | (size_t)at[1] << 8 | (size_t)at[2] << 16 | (size_t)at[3] << 24;
-    if (len > rest->len - 4) {
-        return false;
-    }
-    field_reader_init(ret_fields, at + 4, len);
-    rest->ptr += 4 + len;
-    rest->len -= 4 + len;
-    return true;
 }
 
 static char *entry_path(struct field_reader fields, size_t *ret_len)
@@ -198,7 +177,7 @@ static struct json *paths_json(struct request *request, struct str entries, cons
     size_t count = 0, room = 64;
     char **paths = xcalloc(room, sizeof(*paths));
     struct field_reader fields;
-    while (next_entry(&entries, &fields)) {
+    while (listing_next(&entries, &fields)) {
         size_t len = 0;
         cleanup_free char *path = entry_path(fields, &len);
         if (count == room) {
@@ -229,7 +208,7 @@ static struct json *entries_json(struct request *request, struct str entries)
 {
     struct json *items = json_new_array();
     struct field_reader fields;
-    while (next_entry(&entries, &fields)) {
+    while (listing_next(&entries, &fields)) {
         json_add(items, file_entry_json(request, fields, NULL));
     }
     return items;
@@ -249,8 +228,8 @@ static const char *shown_root(struct request *request, const char *root)
 static enum verdict reply_tree(struct request *request)
 {
     struct tree_state *tree = request_state(request);
-    cleanup_free char *root = call_result_text(tree->call, TAG_ROOT);
-    struct str entries = {buf_text(&tree->entries), tree->entries.len};
+    cleanup_free char *root = call_result_text(tree->listing.call, TAG_ROOT);
+    struct str entries = {buf_text(&tree->listing.entries), tree->listing.entries.len};
     struct json *json = json_new_object();
     cleanup_free char *shown =
         sandbox_mask_text(request_sandbox(request), root ? root : "", root ? strlen(root) : 0);
@@ -260,56 +239,6 @@ static enum verdict reply_tree(struct request *request)
                          : entries_json(request, entries));
     json_set_null(json, "next");
     return reply_json(request, 200, json);
-}
-
-/* The result follows the end of the stream. */
-static enum verdict tree_result(struct request *request)
-{
-    struct tree_state *tree = request_state(request);
-    struct event *changed = call_changed(tree->call);
-    uint64_t seen = event_count(changed);
-    struct err err = {0};
-    enum call_state state = call_state(tree->call, &err);
-    if (state == CALL_FAILED) {
-        return reply_masked_problem(request, &err);
-    }
-    if (state == CALL_DONE) {
-        return reply_tree(request);
-    }
-    return request_client_gone(request) ? reply_empty(request, 204)
-                                        : request_wait(request, changed, seen, 0, tree_result);
-}
-
-static enum verdict tree_collect(struct request *request)
-{
-    struct tree_state *tree = request_state(request);
-    struct event *readable = pipe_readable(tree->pipe);
-    for (;;) {
-        uint64_t seen = event_count(readable);
-        struct err err = {0};
-        char *space = buf_reserve(&tree->entries, 32 * KIB);
-        if (!space) {
-            err_set(&err, ERR_TOO_LARGE,
-                    "the listing is too large: ask for less with path and depth");
-            return reply_problem(request, &err);
-        }
-        size_t got = pipe_read(tree->pipe, space, 32 * KIB);
-        buf_grew(&tree->entries, got);
-        if (got > 0) {
-            continue;
-        }
-        switch (pipe_state(tree->pipe, &err)) {
-        case PIPE_OPEN:
-            return request_client_gone(request)
-                       ? reply_empty(request, 204)
-                       : request_wait(request, readable, seen, 0, tree_collect);
-        case PIPE_ENDED:
-            return tree_result(request);
-        case PIPE_FAILED:
-        case PIPE_ABANDONED:
-            return reply_masked_problem(request, &err);
-        }
-    }
 }
 
 static int tree_call(struct request *request, struct tree_state *tree, struct err *err)
@@ -327,14 +256,14 @@ static int tree_call(struct request *request, struct tree_state *tree, struct er
         return -1;
     }
     if (request_query(request, "path", &text)) {
-        if (file_call_path(request, tree->call, err) < 0) {
+        if (file_call_path(request, tree->listing.call, err) < 0) {
             return -1;
         }
     } else {
-        call_put_text(tree->call, TAG_PATH, sandbox_workdir(request_sandbox(request)));
+        call_put_text(tree->listing.call, TAG_PATH, sandbox_workdir(request_sandbox(request)));
     }
-    call_put_u64(tree->call, TAG_DEPTH, (uint64_t)depth);
-    call_put_u64(tree->call, TAG_FILES_ONLY, tree->paths);
+    call_put_u64(tree->listing.call, TAG_DEPTH, (uint64_t)depth);
+    call_put_u64(tree->listing.call, TAG_FILES_ONLY, tree->paths);
     return 0;
 }
 
@@ -342,18 +271,12 @@ static enum verdict get_tree(struct request *request)
 {
     struct err err = {0};
     struct tree_state *tree = xcalloc(1, sizeof(*tree));
-    tree->call = call_new(OP_TREE);
-    tree->pipe = pipe_new(256 * KIB);
-    buf_init(&tree->entries, CAP_TREE);
+    listing_init(&tree->listing, OP_TREE, CAP_TREE, reply_tree);
     request_keep(request, tree, tree_state_free);
     if (tree_call(request, tree, &err) < 0) {
         return reply_problem(request, &err);
     }
-    call_download(tree->call, tree->pipe);
-    if (call_start(request_sandbox(request), tree->call, &err) < 0) {
-        return reply_masked_problem(request, &err);
-    }
-    return tree_collect(request);
+    return listing_run(request, &tree->listing);
 }
 
 static const struct route routes[] = {

@@ -12,6 +12,7 @@ extern const struct route_table file_routes; /* api_files.c */
 extern const struct route_table file_edit_routes;
 extern const struct route_table preview_routes;
 extern const struct route_table preview_link_routes; /* api_previews.c */
+extern const struct route_table ps_routes;           /* api_ps.c */
 extern const struct route_table admin_routes;        /* api_admin.c */
 extern const struct route_table fake_routes;         /* api_fake.c */
 
