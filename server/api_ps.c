@@ -1,5 +1,6 @@
 /* The processes of a sandbox and the ports that they listen on, as its agent sees them. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "base/caps.h"
@@ -38,21 +39,47 @@ static void set_masked(const struct request *request, struct json *json, const c
     json_set_text(json, name, masked);
 }
 
+static void add_arg(const struct request *request, struct json *cmd, const struct field *arg)
+{
+    cleanup_free char *text =
+        sandbox_mask_text(request_sandbox(request), (const char *)arg->data, arg->len);
+    json_add_text(cmd, text);
+}
+
+/* The end of it is left out: it might be the beginning of a secret. */
+static void add_cut_arg(const struct request *request, struct json *cmd, const struct field *arg)
+{
+    size_t longest = sandbox_longest_secret(request_sandbox(request));
+    size_t drop = longest > 0 ? longest - 1 : 0;
+    size_t len = arg->len > drop ? arg->len - drop : 0;
+    cleanup_free char *text = xstrndup((const char *)arg->data, arg->len);
+    (void)sandbox_mask(request_sandbox(request), text, strlen(text));
+    text[len] = '\0';
+    json_add_text(cmd, text);
+}
+
 static void set_command(const struct request *request, struct json *json, struct str entry)
 {
     struct json *cmd = json_set_array(json, "cmd");
     struct field_reader reader;
-    struct field field;
+    struct field field, last = {.data = NULL};
     uint64_t cut = 0;
+    (void)fields_u64(entry.ptr, entry.len, TAG_CUT, &cut);
     field_reader_init(&reader, entry.ptr, entry.len);
     while (field_next(&reader, &field)) {
-        if (field.tag == TAG_ARG) {
-            cleanup_free char *text =
-                sandbox_mask_text(request_sandbox(request), (const char *)field.data, field.len);
-            json_add_text(cmd, text);
+        if (field.tag != TAG_ARG) {
+            continue;
         }
+        if (last.data) {
+            add_arg(request, cmd, &last);
+        }
+        last = field;
     }
-    (void)fields_u64(entry.ptr, entry.len, TAG_CUT, &cut);
+    if (last.data && cut) {
+        add_cut_arg(request, cmd, &last);
+    } else if (last.data) {
+        add_arg(request, cmd, &last);
+    }
     json_set_bool(json, "cmd_truncated", cut != 0);
 }
 

@@ -56,7 +56,7 @@ def json_bodies():
 
 def base(schema):
     """The least that the body must have."""
-    valid = {"cmd": ["true"], "port": 8000, "values": ["value"]}
+    valid = {"cmd": ["true"], "port": 8000, "values": ["value"], "signal": "TERM"}
     return {name: valid[name] for name in schema.get("required", [])}
 
 

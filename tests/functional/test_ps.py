@@ -59,10 +59,14 @@ def test_command_lines_are_masked_and_cut(client, box):
     wait_until(lambda: named(client, box, "sleep 655; "))
     long = named(client, box, "sleep 655; ")[0]
     assert long["cmd_truncated"] and sum(map(len, long["cmd"])) <= 4096
+    cut = detach(client, box, ["sh", "-c", "sleep 659; :", "z" * 4060 + "a-secret-value"])  # 4 KiB end within it
+    wait_until(lambda: named(client, box, "sleep 659; "))
+    last = named(client, box, "sleep 659; ")[0]["cmd"][-1]
+    assert last.startswith("zzzz") and "a" not in last
     many = detach(client, box, ["sh", "-c", "sleep 656; :", *["y"] * 1000])
     wait_until(lambda: named(client, box, "sleep 656; "))
     assert named(client, box, "sleep 656; ")[0]["cmd_truncated"]
-    for number in (one, two, many):
+    for number in (one, two, cut, many):
         client.request("DELETE", f"/v1/sandboxes/{box}/execs/{number}", 204)
 
 
