@@ -1,4 +1,4 @@
-"""The server dies and comes back, with its store or without: executions go on, sandboxes are adopted."""
+"""The server dies and comes back, with its store or without (B49): executions go on, sandboxes are adopted."""
 
 import os
 import subprocess
@@ -142,7 +142,7 @@ def test_deleted_while_the_server_was_away(server, client, api, box):
     assert client.wait_state(box, "gone")["reason"] in ("removed_externally", "lost")
 
 
-def test_killed_during_a_delete(server, client, api):
+def test_b49_killed_during_a_delete(server, client, api):
     client.create("dying")
     hold = api.hold(verb="delete", kind="pods")
     with ThreadPoolExecutor(1) as pool:
@@ -157,7 +157,7 @@ def test_killed_during_a_delete(server, client, api):
     wait_until(lambda: api.get("pods", "sandbox-dying") is None)
 
 
-def test_killed_while_starting(server, client, api):
+def test_b49_killed_while_starting(server, client, api):
     """Before the agent has been configured: it becomes ready, or is failed and removed; never in between for good."""
     hold = api.hold(verb="exec", times=None, where=lambda call: call.name == "sandbox-young")
     client.create("young", expect=202, wait=False)

@@ -302,7 +302,7 @@ def test_b42_many_creates_while_throttled(client, api):
         client.delete(f"t-{i}")
 
 
-def test_an_answer_without_status_is_a_failure(client, api):
+def test_b17_an_answer_without_status_is_a_failure(client, api):
     """B17c: neither nothing, nor half a reply, nor JSON that is none is a success."""
     def nothing(server, connection, call):
         connection.finish()
