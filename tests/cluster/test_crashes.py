@@ -137,7 +137,8 @@ def test_the_api_server_goes_and_comes_back(fresh):
     with api_server_down():
         problem = wait_until(lambda: outage(client), 60, "the outage being told")
         assert problem["retryable"] and int(problem["headers"]["Retry-After"]) >= 1
-        assert server.answers("/readyz") == 503 and server.answers("/healthz") == 200
+        wait_until(lambda: server.answers("/readyz") == 503, 30, "the watch having noticed, too")
+        assert server.answers("/healthz") == 200
         assert client.sandbox("steady")["id"] == "steady"  # what is known is told
     wait_until(lambda: server.answers("/readyz") == 200, 60, "the server being ready again")
     assert client.wait_state("steady", "running")["id"] == "steady"
