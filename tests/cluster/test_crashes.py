@@ -79,6 +79,7 @@ def test_much_output_while_the_server_is_away(fresh):
     client = server.client()
     client.create("loud")
     started = client.start("loud", ["sh", "-c", "for i in 1 2 3 4; do seq $i 4 1200000; sleep 0.5; done"], on_disconnect="kill")
+    wait_until(lambda: client.get(f"/v1/sandboxes/loud/execs/{started['id']}")["stdout_bytes"] > 0, 30, "output")
     server.kill()
     server.start()
     client.wait_state("loud", "running")
