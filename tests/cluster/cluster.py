@@ -3,11 +3,9 @@
 import fcntl
 import json
 import os
-import re
 import secrets
 import subprocess
 import tempfile
-import time
 from contextlib import contextmanager
 from pathlib import Path
 

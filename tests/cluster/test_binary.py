@@ -1,23 +1,21 @@
-"""Bytes and numbers at real size through the cluster: B01, B03, B04, B05, B07, B08, B24, B27, B28, and file names (B52)."""
+"""Bytes and numbers at real size on gVisor: B01, B03, B04, B05, B07, B08, B24, B27, B28, and file names (B52). On runc it is the
+conformance tests that say so."""
 
 import base64
 import hashlib
 import os
 import random
-import time
 
 import pytest
 
 from server import SOAK, wait_until
 
 MIB = 1 << 20
-RUNTIMES = [None, "gvisor"]
 
 
-@pytest.fixture(scope="module", params=RUNTIMES, ids=["runc", "gvisor"])
-def box(request, cloud):
-    """A sandbox on each runtime."""
-    record = cloud.client().create(ttl=3600, resources={"storage": "8Gi"}, **({"runtime_class": request.param} if request.param else {}))
+@pytest.fixture(scope="module")
+def box(cloud):
+    record = cloud.client().create(ttl=3600, resources={"storage": "8Gi"}, runtime_class="gvisor")
     yield record["id"]
     cloud.client().delete(record["id"], expect=(202, 204))
 
@@ -73,23 +71,6 @@ def test_b01_a_large_output_is_never_cut(client, box):
         assert (result["exit_code"], result["stdout_bytes"], result["truncated"]) == (0, 14888896, True)
         output = client.output(box, result["id"]).content
         assert len(output) == 14888896 and output.endswith(b"\n2000000\n")
-
-
-def test_b01_a_reader_of_1_mb_a_second(client, sandbox):
-    size = 14888896 if SOAK else 3 * MIB
-    result = client.exec(sandbox, ["head", "-c", str(size), "/dev/zero"], max_output=0)
-    response = client.request("GET", f"/v1/sandboxes/{sandbox}/execs/{result['id']}/output", 200, stream=True)
-    began, got = time.monotonic(), 0
-    for piece in response.iter_content(65536):
-        got += len(piece)
-        time.sleep(max(0, began + got / 1e6 - time.monotonic()))
-    assert got == size
-
-
-def test_b01_sizes_around_powers_of_two(client, sandbox):
-    for power in range(20, 28 if SOAK else 25):
-        for size in (2**power - 1, 2**power, 2**power + 1):
-            assert client.exec(sandbox, ["head", "-c", str(size), "/dev/zero"], max_output=0)["stdout_bytes"] == size
 
 
 def test_b03_false_is_never_true(client, box):

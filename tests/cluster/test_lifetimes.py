@@ -1,22 +1,7 @@
 """A sandbox past its ttl is gone, whoever was up; a renewed one lives; and no sweep touches what is not ours."""
 
-import time
-from concurrent.futures import ThreadPoolExecutor
-
-from cluster import ID, INSTANCE, NAMESPACE, SMALL, apply, foreign_pod, get, objects_of, pods_of
-from server import SOAK, wait_until
-
-
-def test_past_its_ttl(client):
-    client.create("short", image="localhost/busybox:1")
-    started = client.start("short", ["sleep", "600"])
-    client.request("PATCH", "/v1/sandboxes/short", 200, json={"ttl": 2})
-    record = client.wait_state("short", "gone", 40)
-    assert record["reason"] == "ttl"
-    assert "ttl" in client.problem("GET", "/v1/sandboxes/short", 410, "gone")["detail"]
-    result = client.get(f"/v1/sandboxes/short/execs/{started['id']}")
-    assert (result["exit_code"], result["error"]["code"]) == (None, "sandbox_gone")
-    assert wait_until(lambda: objects_of("short") == [], 20, "nothing being left")
+from cluster import ID, INSTANCE, NAMESPACE, apply, foreign_pod, get, objects_of
+from server import wait_until
 
 
 def test_past_its_ttl_while_the_server_was_down(fresh):
@@ -38,56 +23,6 @@ def test_past_its_ttl_while_the_server_was_down(fresh):
     assert client.wait_state("down", "gone", 30)["reason"] == "ttl"
     assert wait_until(lambda: objects_of("down") == [], 30, "nothing being left")
     assert client.sandbox("longer")["state"] == "running"
-
-
-def test_without_its_store_it_still_ends(fresh):
-    server = fresh().start()
-    client = server.client()
-    client.create("forgotten", ttl=12, image="localhost/busybox:1")
-    expires = client.sandbox("forgotten")["expires"]
-    server.kill()
-    server.forget()
-    server.start()
-    assert client.wait_state("forgotten", "running")["expires"][:18] == expires[:18]
-    assert client.wait_state("forgotten", "gone", 60)["reason"] == "ttl"
-    assert wait_until(lambda: pods_of(server) == [], 30, "nothing being left")
-
-
-def test_b18_renewed_in_its_last_50_milliseconds(client):
-    """It lives, or answers `gone`; never both, and never neither."""
-    rounds = 60 if SOAK else 8
-    ids = [f"edge-{number}" for number in range(rounds)]
-    ttl = 4
-
-    def one(id):
-        client.create(id, image="localhost/busybox:1", resources=SMALL)
-        record = client.request("PATCH", f"/v1/sandboxes/{id}", 200, json={"ttl": ttl}).json()
-        end = time.monotonic() + ttl
-        number = int(id.split("-")[1])
-        time.sleep(max(0, end - time.monotonic() - 0.05 + 0.1 * number / rounds))
-        answer = client.request("PATCH", f"/v1/sandboxes/{id}", (200, 410), json={"ttl": 120})
-        if answer.status_code == 200:
-            assert answer.json()["expires"] > record["expires"]
-            time.sleep(3)
-            assert client.exec(id, ["echo", "alive"])["stdout"] == "alive\n"
-            client.delete(id)
-            return "lives"
-        assert client.wait_state(id, "gone", 30)["reason"] == "ttl"
-        return "gone"
-    with ThreadPoolExecutor(4) as pool:
-        outcomes = list(pool.map(one, ids))
-    assert set(outcomes) <= {"lives", "gone"} and len(outcomes) == rounds
-
-
-def test_a_busy_one_is_renewed(client):
-    client.create("busy-one", image="localhost/busybox:1")
-    started = client.start("busy-one", "sleep 7; echo done")
-    for _ in range(3):
-        client.request("PATCH", "/v1/sandboxes/busy-one", 200, json={"ttl": 4})
-        time.sleep(1.5)
-    client.request("PATCH", "/v1/sandboxes/busy-one", 200, json={"ttl": 60})
-    assert client.exec_wait("busy-one", started["id"])["stdout"] == "done\n"
-    client.delete("busy-one")
 
 
 def test_sweeps_leave_strangers_alone(server, client, fresh):

@@ -20,8 +20,8 @@ podsandbox tests/test_kube_sandbox.py
   put_file_not_landed_raises                                a_file_that_does_not_fit_is_not_written
   list_files_is_workdir_relative_and_excludes_git           listing_is_relative_and_without_git
   exec_applies_workdir_and_env_wrapper                      workdir_and_environment_of_one_command
-  exec_output_is_secret_scrubbed                            test_secrets: printed; several_secrets_are_all_masked
-  exec_timeout_maps_to_sandbox_timeout                      a_timeout_is_said; test_binary: b07_a_timeout_ends_the_whole_tree
+  exec_output_is_secret_scrubbed                            conformance test_masking; several_secrets_are_all_masked
+  exec_timeout_maps_to_sandbox_timeout                      a_timeout_is_said; conformance test_commands: b07_…
   nonzero_exit_is_result_not_error                          the_exit_code_is_the_commands_own
   start_service_launches_and_publishes                      test_main_job: the_main_job; a_service_outlives_…
   start_service_before_start_raises                         no_preview_of_what_does_not_run
@@ -43,7 +43,7 @@ podsandbox tests/test_api_backend.py
   runtime_class_exists_…                                    runtime_class_only_where_it_is_asked_for; test_causes
 podsandbox tests/test_helpers.py
   exit_code_…                                               the_exit_code_is_the_commands_own; functional test_stream_faults: b02_…
-  scrub_skips_empty_secret                                  test_secrets: an_empty_one_is_ignored…
+  scrub_skips_empty_secret                                  conformance test_masking: one_character_and_none
   apply_env_and_cwd_…, detached_service_cmd_uses_nohup      workdir_and_environment_of_one_command; a_service_outlives_…
 podsandbox tests/test_manifests.py
   pod_is_hardened_by_default                                test_main_job: the_cluster_has_the_pod_as_hardened…; defaults_are_the_packages
@@ -61,9 +61,9 @@ dockersandbox tests/test_docker_sandbox.py
   exec_runs_argv_with_workdir_and_env                       workdir_and_environment_of_one_command
   put_file_streams_a_tar_never_an_argv                      content_is_in_no_argument_list; a_file_has_its_place_and_mode
   write_file_base64_encodes_content                         content_and_paths_are_never_code
-  output_is_scrubbed                                        test_secrets: printed
+  output_is_scrubbed                                        conformance test_masking
   stop_is_idempotent                                        removing_twice_is_no_error
-  provision_error_when_daemon_rejects_run                   test_causes: a_missing_image
+  provision_error_when_daemon_rejects_run                   conformance test_sandboxes: an_image_that_is_not_there
 """
 
 import inspect

@@ -3,7 +3,6 @@
 import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 
 import pytest
 import requests
@@ -13,77 +12,11 @@ from server import SERVER, SOAK, wait_until
 OPTIONS = ("--reap-every", "1")
 
 
-def begin(client, box, cmd, **body):
-    """A command whose client will vanish with the server: its number."""
-    record = client.start(box, cmd, **body)
-    client.request("PUT", f"/v1/sandboxes/{box}/execs/{record['id']}/stdin", (200, 204), data=b"")
-    return record["id"]
-
-
-def wait_process(api, box, *words):
-    wait_until(lambda: any(all(word in " ".join(line) for word in words) for line in api.node.container(box).processes()))
-
-
 @pytest.fixture
 def box(client):
     client.create("box", ttl=3000, labels={"team": "a"}, secrets=["hunter2-hunter2"], env={"A": "1"})
     yield "box"
     client.delete("box", expect=(202, 204))
-
-
-@pytest.mark.parametrize("how", ["kill", "stop"])
-def test_a_running_command_outlives_the_server(server, client, api, box, how):
-    number = begin(client, box, "seq 1 50000; while [ ! -e go ]; do sleep 0.02; done; seq 50001 100000; exit 5")
-    wait_process(api, box, "while")
-    getattr(server, how)()
-    server.start()
-    client.put(box, "go", b"")
-    result = client.exec_wait(box, number)
-    assert result["exit_code"] == 5 and result["error"] is None
-    assert client.output(box, number).content == b"".join(b"%d\n" % i for i in range(1, 100001))
-
-
-def test_a_command_that_ends_while_the_server_is_away(server, client, api, box):
-    """Its client was waiting when the server was killed; the result is there afterwards, complete."""
-    with ThreadPoolExecutor(1) as pool:
-        lost = pool.submit(client.exec, box, "echo begun; while [ ! -e go ]; do sleep 0.02; done; seq 1 20000; echo $A; exit 9")
-        wait_process(api, box, "while")
-        server.kill()
-        with pytest.raises(requests.RequestException):
-            lost.result()
-    code, _, err = api.node.container(box).run("touch", "/workspace/go")
-    assert code == 0, err
-    wait_until(lambda: not any("while" in " ".join(line) for line in api.node.container(box).processes()))
-    server.start()
-    number = client.get(f"/v1/sandboxes/{box}/execs")["items"][0]["id"]
-    result = client.exec_wait(box, number)
-    assert result["exit_code"] == 9
-    assert client.output(box, number).content == b"begun\n" + b"".join(b"%d\n" % i for i in range(1, 20001)) + b"1\n"
-
-
-def test_an_empty_store_adopts_from_the_cluster(server, client, api, box):
-    before = client.sandbox(box)
-    number = begin(client, box, "echo hunter2-hunter2; while [ ! -e go ]; do sleep 0.02; done; echo late hunter2-hunter2; exit 4")
-    wait_process(api, box, "while")
-    server.kill()
-    server.forget()
-    server.start()
-    record = client.wait_state(box, "running")
-    for name in ("uid", "owner", "created", "labels", "image"):
-        assert record[name] == before[name], name
-    assert abs(_seconds(record["expires"]) - _seconds(before["expires"])) <= 1
-    assert client.exec(box, ["echo", "hunter2-hunter2"])["stdout"] == "***\n"  # still masks its secrets
-    assert client.exec(box, ["printenv", "A"])["stdout"] == "1\n"
-    client.put(box, "go", b"")
-    result = client.exec_wait(box, number)
-    assert result["exit_code"] == 4 and "hunter2" not in result["stdout"] and result["stdout"].endswith("late ***\n")
-    # new commands get numbers of their own
-    assert client.exec(box, ["true"])["id"] > number
-    assert len([item for item in client.list() if item["id"] == box]) == 1
-
-
-def _seconds(text):
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 def test_another_key_file_cannot_read_what_agents_keep(server, client, api):

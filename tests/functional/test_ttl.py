@@ -1,31 +1,13 @@
-"""Deadlines and the reaper: B18, and what a sweep may and may not touch."""
+"""Deadlines and the reaper where the cluster is asked, and what a sweep may and may not touch."""
 
 import json
-import random
 import threading
-import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
-from server import SOAK, wait_until
+from server import wait_until
 
 OPTIONS = ("--reap-every", "0.5")
-
-
-def test_past_its_ttl(client, api):
-    client.create("brief", ttl=1)
-    record = client.wait_state("brief", "gone")
-    assert record["reason"] == "ttl"
-    api.wait_gone("pods", "sandbox-brief")
-
-
-def test_a_running_command_does_not_hold_it(client, api):
-    client.create("held", ttl=1.5)
-    result = client.exec("held", ["sleep", "600"])
-    assert result["exit_code"] is None and result["error"]["code"] == "sandbox_gone"
-    assert client.wait_state("held", "gone")["reason"] == "ttl"
 
 
 def test_while_the_server_is_down(server, client, api):
@@ -37,24 +19,6 @@ def test_while_the_server_is_down(server, client, api):
     server.start()
     assert client.wait_state("down", "gone")["reason"] == "ttl"
     api.wait_gone("pods", "sandbox-down")
-
-
-def test_renewed(client):
-    client.create("renewed", ttl=1.5)
-    client.request("PATCH", "/v1/sandboxes/renewed", 200, json={"ttl": 3600})
-    time.sleep(2.5)  # what must not happen has no event
-    assert client.exec("renewed", ["true"])["exit_code"] == 0
-    client.delete("renewed")
-
-
-def test_renewal_outlives_a_restart(server, client):
-    client.create("kept", ttl=2)
-    record = client.request("PATCH", "/v1/sandboxes/kept", 200, json={"ttl": 3600}).json()
-    server.kill()
-    server.start()
-    time.sleep(2.5)
-    assert client.sandbox("kept")["expires"][:16] == record["expires"][:16]
-    client.delete("kept")
 
 
 def test_a_renewal_without_an_agent_is_not_promised(client, api):
@@ -70,30 +34,6 @@ def test_a_renewal_without_an_agent_is_not_promised(client, api):
         api.exec_faults.clear()
         assert answer.result().status_code == 200
     client.delete("deaf")
-
-
-@pytest.mark.parametrize("rounds", [1000 if SOAK else 24])
-def test_b18_renewed_at_the_last_moment(client, rounds):
-    """Each lives, and renew said so, or is gone, and renew said so."""
-    def one(index):
-        name = f"edge-{index}"
-        expires = time.monotonic() + 2
-        if client.request("POST", "/v1/sandboxes", (201, 410), json={"id": name, "ttl": 2}).status_code == 410:
-            return "gone"  # on a slow machine, before it was ready
-        time.sleep(max(0, expires - time.monotonic() - 0.05 + random.uniform(-0.04, 0.06)))
-        response = client.request("PATCH", f"/v1/sandboxes/{name}", json={"ttl": 600})
-        if response.status_code == 200:
-            time.sleep(1.5)
-            result = client.request("POST", f"/v1/sandboxes/{name}/execs", json={"cmd": ["true"]})
-            assert result.status_code == 200 and result.json()["exit_code"] == 0, (name, result.text)
-            client.delete(name)
-            return "renewed"
-        assert response.status_code in (404, 409, 410, 502), response.text
-        assert client.wait_state(name, "gone")["reason"] == "ttl"
-        return "gone"
-    with ThreadPoolExecutor(8) as pool:
-        ends = list(pool.map(one, range(rounds)))
-    assert len(ends) == rounds
 
 
 def test_maximum_lifetime_caps_the_ttl(fresh):

@@ -23,7 +23,7 @@ def driver(request):
 @pytest.fixture(scope="session")
 def cloud(driver, node_root, tmp_path_factory):
     """A podsandboxd with that driver, for all tests."""
-    server = driver.server(tmp_path_factory.mktemp(driver.name), node_root / driver.name).start()
+    server = driver.server(tmp_path_factory.mktemp(driver.name), node_root / driver.name, ("--reap-every", "1")).start()
     yield server
     driver.end(server)
 

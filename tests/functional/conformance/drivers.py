@@ -9,8 +9,6 @@ import shutil
 import sys
 from contextlib import contextmanager, nullcontext
 
-import requests
-
 import server as under_test
 from fake_apiserver import ApiServer
 from fake_driver import FakeServer
@@ -42,6 +40,7 @@ class Kubernetes:
     @staticmethod
     def server(directory, node, options=(), keys=None):
         api = ApiServer(node, under_test.AGENT)
+        api.node.scripts[None] = pull_and_run
         return OnFakeApi(api, directory, ("--preview-domain", DOMAIN, *options), keys)
 
     @staticmethod
@@ -50,6 +49,18 @@ class Kubernetes:
             end(server)
         finally:
             server.api.close()
+
+
+def pull_and_run(node, pod):
+    """As a kubelet does, with one image that is nowhere."""
+    image = pod["spec"]["containers"][0]["image"]
+    if "does-not-exist" not in image:
+        node.run_pod(pod)
+    else:
+        node.assign(pod)
+        for _ in range(3):
+            node.waiting(pod, "ErrImagePull", f'failed to pull image "{image}": rpc error: code = NotFound desc = {image}: not found')
+            node.waiting(pod, "ImagePullBackOff", f'Back-off pulling image "{image}"')
 
 
 class OnFakeApi(Server):
@@ -75,7 +86,7 @@ class Local:
 
     @staticmethod
     def server(directory, _, options=(), keys=None):
-        return LocalServer(None, directory, options, keys)
+        return OnThisMachine(None, directory, options, keys)
 
     @staticmethod
     def end(server):
@@ -83,6 +94,13 @@ class Local:
             end(server)
         finally:
             server.end_boxes()
+
+
+class OnThisMachine(LocalServer):
+    def fetch(self, _, preview, path="/"):
+        """Through the server's own proxy."""
+        answer = self.client().request("GET", path, headers={"Host": preview["host"]})
+        return answer.status_code, answer.content.decode()
 
 
 class Cluster:
@@ -112,7 +130,7 @@ class Cluster:
             @staticmethod
             def fetch(_, preview, path="/"):
                 answer = wait_for_page(preview["host"], path=path)
-                return answer.status_code, answer.text
+                return answer.status_code, answer.content.decode()
         return OnCluster(directory, options, keys)
 
     @staticmethod

@@ -1,6 +1,5 @@
 """Commands and their results: the table of executions, B03, B07, B08, B24, B25, B27, B28, B37."""
 
-import base64
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor

@@ -88,7 +88,7 @@ def test_b05_large_input_arrives(client, box, mib):
 
 
 def test_raw_input_comes_back_whole(client, box):
-    data = os.urandom(8 * MIB)
+    data = os.urandom(64 * MIB)
     record = client.start(box, ["cat"], max_output=0)
     client.feed(box, record["id"], data)
     client.exec_wait(box, record["id"])
