@@ -12,6 +12,19 @@
 #define CLEAR_TRIES 200
 #define CLEAR_STEP_MS 5
 
+/* bubblewrap ends, of the pipe that its server read from, before it has told its child to go on:
+ * that one waits for ever. It still is in the session that began with bubblewrap. */
+static void end_orphan(const struct box_record *record)
+{
+    struct process_id child;
+
+    if (!process_in_session(&record->bwrap, &child))
+        return;
+    cleanup_fd int orphan = process_open(&child);
+    process_signal(orphan, SIGKILL);
+    (void)process_wait(orphan, END_MS);
+}
+
 /* bubblewrap was let go, but nobody has learned what it started. Stopped, it starts nothing more;
  * its child is the agent, or will be. */
 static void end_half_made(const struct box_record *record)
@@ -19,8 +32,10 @@ static void end_half_made(const struct box_record *record)
     cleanup_fd int bwrap = process_open(&record->bwrap), agent = -1;
     struct process_id child;
 
-    if (bwrap < 0)
+    if (bwrap < 0) {
+        end_orphan(record);
         return;
+    }
     process_stop(&record->bwrap, bwrap);
     if (process_child(record->bwrap.pid, &child))
         agent = process_open(&child);

@@ -19,6 +19,7 @@
 #define STOP_TRIES 2000 /* of a millisecond */
 #define FIELD_STATE 0   /* behind the command's name */
 #define FIELD_PARENT 1
+#define FIELD_SESSION 3
 #define FIELD_STARTED 19
 
 /* The fields of /proc/PID/stat behind the name, which may hold anything but is in parentheses. */
@@ -48,7 +49,8 @@ static struct str field(const char *fields, int index)
     return (struct str){fields, strcspn(fields, " \n")};
 }
 
-static bool parse(pid_t pid, uint64_t *ret_parent, uint64_t *ret_started)
+/* NUMBER: what the field WHICH says. */
+static bool parse(pid_t pid, int which, uint64_t *ret_number, uint64_t *ret_started)
 {
     char text[STAT_MAX];
     const char *fields;
@@ -56,7 +58,7 @@ static bool parse(pid_t pid, uint64_t *ret_parent, uint64_t *ret_started)
     if (pid <= 0 || !read_stat(pid, text, &fields))
         return false;
     return fields[FIELD_STATE] != 'Z' && fields[FIELD_STATE] != 'X' &&
-           str_to_u64(field(fields, FIELD_PARENT), INT32_MAX, ret_parent) &&
+           str_to_u64(field(fields, which), INT32_MAX, ret_number) &&
            str_to_u64(field(fields, FIELD_STARTED), UINT64_MAX, ret_started);
 }
 
@@ -64,7 +66,7 @@ bool process_identify(pid_t pid, struct process_id *ret_id)
 {
     uint64_t parent, started;
 
-    if (!parse(pid, &parent, &started))
+    if (!parse(pid, FIELD_PARENT, &parent, &started))
         return false;
     *ret_id = (struct process_id){.pid = pid, .started = started};
     return true;
@@ -126,21 +128,32 @@ void process_stop(const struct process_id *id, int pidfd)
     }
 }
 
-bool process_child(pid_t parent, struct process_id *ret_child)
+static bool find(int which, pid_t wanted, struct process_id *ret_id)
 {
     DIR *proc = opendir("/proc");
     bool found = false;
     const struct dirent *entry;
 
     while (proc && !found && (entry = readdir(proc)) != NULL) { /* NOLINT: a directory of our own */
-        uint64_t pid, above, started;
+        uint64_t pid, number, started;
         if (!str_to_u64(str_of(entry->d_name), INT32_MAX, &pid) ||
-            !parse((pid_t)pid, &above, &started) || above != (uint64_t)parent)
+            !parse((pid_t)pid, which, &number, &started) || number != (uint64_t)wanted)
             continue;
-        *ret_child = (struct process_id){.pid = (pid_t)pid, .started = started};
+        *ret_id = (struct process_id){.pid = (pid_t)pid, .started = started};
         found = true;
     }
     if (proc)
         (void)closedir(proc);
     return found;
+}
+
+bool process_child(pid_t parent, struct process_id *ret_child)
+{
+    return find(FIELD_PARENT, parent, ret_child);
+}
+
+bool process_in_session(const struct process_id *leader, struct process_id *ret_id)
+{
+    return leader->pid > 0 && find(FIELD_SESSION, leader->pid, ret_id) &&
+           ret_id->started >= leader->started;
 }

@@ -23,3 +23,5 @@ void process_stop(const struct process_id *id, int pidfd);
 bool process_wait(int pidfd, int timeout_ms);
 /* The first child of PARENT; false when it has none. Slow: looks at every process. */
 bool process_child(pid_t parent, struct process_id *ret_child);
+/* A process that LEADER has left in its session; as slow. */
+bool process_in_session(const struct process_id *leader, struct process_id *ret_id);
