@@ -42,7 +42,7 @@ class LocalServer(Server):
     def fetch(self, _, preview, path="/"):
         """(status, body) of a preview: the server itself serves it."""
         answer = requests.get(self.url + path, headers={"Host": urlsplit(preview["url"]).netloc}, timeout=5)
-        return answer.status_code, answer.text
+        return answer.status_code, answer.content.decode()
 
     # --- the boxes --------------------------------------------------------------------------------
     def boxes(self):

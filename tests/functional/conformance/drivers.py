@@ -86,7 +86,7 @@ class Local:
 
     @staticmethod
     def server(directory, _, options=(), keys=None):
-        return OnThisMachine(None, directory, options, keys)
+        return LocalServer(None, directory, options, keys)
 
     @staticmethod
     def end(server):
@@ -94,13 +94,6 @@ class Local:
             end(server)
         finally:
             server.end_boxes()
-
-
-class OnThisMachine(LocalServer):
-    def fetch(self, _, preview, path="/"):
-        """Through the server's own proxy."""
-        answer = self.client().request("GET", path, headers={"Host": preview["host"]})
-        return answer.status_code, answer.content.decode()
 
 
 class Cluster:
