@@ -235,6 +235,9 @@ static void drain(struct call *call)
         channel_credit(&call->channel, 1, call->received - used);
         if (used == 0 || call->space_waiting)
             return;
+        /* Who dials says when it wants no more: it need not be asked after every few bytes. */
+        if (call->op == OP_DIAL && used < PROTO_WINDOW / 4)
+            return;
         call->space.wake = wake_space;
         call->space_waiting = true;
         call_ref(call);

@@ -44,18 +44,44 @@ static void peer_set(struct http *http, struct MHD_Connection *connection, struc
 /* --- suspending ---------------------------------------------------------------------------------
  */
 
-/* True when it did: else the reply is there, or it will not come any more. */
-static bool suspend_for_reply(struct request *request, bool *ret_replied)
+enum outlook {
+    REPLY_LATER, /* suspended */
+    REPLY_STEP,  /* run_step() is to be called */
+    REPLY_NOW,
+    REPLY_NEVER,
+};
+
+static enum outlook suspend_for_reply(struct request *request)
 {
+    enum outlook outlook = REPLY_LATER;
+
     pthread_mutex_lock(&request->lock);
-    bool suspends = !request->replied && !atomic_load(&request->http->dead);
-    if (suspends) {
+    if (request->replied) {
+        outlook = REPLY_NOW;
+    } else if (request->woken) {
+        request->woken = false;
+        outlook = REPLY_STEP;
+    } else if (atomic_load(&request->http->dead)) {
+        outlook = REPLY_NEVER;
+    } else {
         MHD_suspend_connection(request->connection);
         request->suspended = true;
     }
-    *ret_replied = request->replied;
     pthread_mutex_unlock(&request->lock);
-    return suspends;
+    return outlook;
+}
+
+bool connection_wake(struct request *request)
+{
+    pthread_mutex_lock(&request->lock);
+    bool there = request->connection != NULL;
+    request->woken = there;
+    if (there && request->suspended) {
+        request->suspended = false;
+        MHD_resume_connection(request->connection);
+    }
+    pthread_mutex_unlock(&request->lock);
+    return there;
 }
 
 void connection_suspend_for(struct request *request, struct event *event, uint64_t seen,
@@ -219,7 +245,7 @@ static enum MHD_Result begin(struct request *request, struct MHD_Connection *con
 
 static enum MHD_Result end(struct request *request, struct MHD_Connection *connection)
 {
-    bool replied;
+    enum outlook outlook;
 
     body_end(request, true);
     if (request->plan == BODY_REFUSED)
@@ -228,9 +254,11 @@ static enum MHD_Result end(struct request *request, struct MHD_Connection *conne
         run_begin(request);
     if (request->plan == BODY_PIPED)
         connection_watch(request);
-    if (suspend_for_reply(request, &replied))
+    while ((outlook = suspend_for_reply(request)) == REPLY_STEP)
+        run_step(request);
+    if (outlook == REPLY_LATER)
         return MHD_YES;
-    return replied ? reply_queue(request, connection) : MHD_NO;
+    return outlook == REPLY_NOW ? reply_queue(request, connection) : MHD_NO;
 }
 
 /* The signature is libmicrohttpd's. */
@@ -279,6 +307,8 @@ static void leave(struct request *request, struct MHD_Connection *connection, bo
     suspended_unwatch(http->suspended, &request->watch);
     request->connection = NULL;
     request->suspended = false;
+    bool woken = request->woken;
+    request->woken = false;
     pthread_mutex_unlock(&request->lock);
     body_end(request, false);
     if (request->queued) {
@@ -286,6 +316,8 @@ static void leave(struct request *request, struct MHD_Connection *connection, bo
     } else if (request->submitted) {
         atomic_store(&request->gone, true);
         run_interrupt(request);
+        if (woken)
+            run_on_pool(request);
     }
     if (request->begun)
         log_access(request, whole);

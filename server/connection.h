@@ -20,6 +20,9 @@ void connection_suspend_for(struct request *request, struct event *event, uint64
                             int64_t deadline_ms);
 /* As if the client had left; any thread. */
 void connection_interrupt(struct request *request);
+/* Has libmicrohttpd's thread call run_step(), when the body has come; any thread. False: it has no
+ * longer to do with the request. */
+bool connection_wake(struct request *request);
 /* Resumes if suspended; any thread. */
 void connection_resume(struct request *request);
 /* How long what was sent may stay without the client's acknowledgement (0: the kernel's default).

@@ -107,6 +107,7 @@ struct request {
     bool receiving; /* a piped body is coming: a FIN ends or cuts it, but is no leaving yet */
     bool fin;       /* it came while receiving */
     bool replied;   /* `reply` is complete */
+    bool woken;     /* the next step is libmicrohttpd's thread's to run */
     struct watch watch;
 };
 

@@ -71,7 +71,8 @@ static bool has_own_key(const struct request *request)
 
 static enum verdict serve(struct request *request);
 
-static const struct route proxy_route = {"*", "*", serve, ROUTE_PUBLIC | ROUTE_STREAM_BODY, NULL};
+static const struct route proxy_route = {"*", "*", serve,
+                                         ROUTE_PUBLIC | ROUTE_STREAM_BODY | ROUTE_INLINE, NULL};
 
 int proxy_admit(struct request *request, struct MHD_Connection *connection, const char *name,
                 struct err *err)

@@ -15,6 +15,8 @@
 #include "server/upstream.h"
 
 #define READ_BLOCK (64 * KIB)
+/* Of a program's answer, sent together with its head. */
+#define SMALL_BODY (16 * KIB)
 /* Keepalive is silent while sent bytes are unacknowledged: this finds the client that was unplugged
  * in the middle of an answer, while nothing more is there to send. */
 #define PATIENCE_MS 60000
@@ -166,11 +168,17 @@ enum verdict reply_upstream(struct request *request, struct upstream *upstream)
     struct reply *reply = &request->reply;
 
     reply_set(request, head->status, NULL);
-    reply->upstream = upstream;
     reply->verbatim = true;
-    reply->pipe_length = head->length;
     for (size_t i = 0; i < head->count; i++)
         reply_header(request, head->fields[i].name, head->fields[i].value);
+    if (request->body_length == 0) /* else the program may still be reading */
+        reply->body = upstream_small_body(upstream, SMALL_BODY, &reply->len);
+    if (reply->body) {
+        upstream_done(upstream, true);
+        return DONE;
+    }
+    reply->upstream = upstream;
+    reply->pipe_length = head->length;
     return DONE;
 }
 

@@ -7,5 +7,6 @@ enum MHD_Result reply_queue(struct request *request, struct MHD_Connection *conn
 /* The connection is through with it: WHOLE, or cut. */
 void reply_abandon(struct request *request, bool whole);
 void reply_done(struct reply *reply);
-/* What the program behind a preview answered, its body still to be read. Takes UPSTREAM. */
+/* What the program behind a preview answered. Takes UPSTREAM, whose body is read when it is wanted,
+ * or at once when it is small and there. */
 enum verdict reply_upstream(struct request *request, struct upstream *upstream);

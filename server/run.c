@@ -80,6 +80,17 @@ void run_wake(struct park *park)
 {
     struct request *request = container_of(park, struct request, wait);
 
+    if (!(request->match.route->flags & ROUTE_INLINE) || !connection_wake(request))
+        run_on_pool(request);
+}
+
+void run_step(struct request *request)
+{
+    run(request);
+}
+
+void run_on_pool(struct request *request)
+{
     /* Refused only after the pool has stopped, and http_stop ends all waits before. */
     (void)pool_resume(request->http->pool, run, request);
 }

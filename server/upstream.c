@@ -120,6 +120,21 @@ size_t upstream_read(struct upstream *upstream, void *data, size_t max)
     return 0;
 }
 
+char *upstream_small_body(struct upstream *upstream, size_t max, size_t *ret_len)
+{
+    const struct upstream_body *body = &upstream->body;
+    size_t there = upstream->in.len + pipe_used(tunnel_in(upstream->tunnel));
+
+    if (body->kind != BODY_LENGTH || body->left > max || body->left > there)
+        return NULL;
+    size_t want = (size_t)body->left, len = 0;
+    char *data = xmalloc(want + 1);
+    while (len < want) /* it is there, and nobody else reads it */
+        len += upstream_read(upstream, data + len, want - len);
+    *ret_len = len;
+    return data;
+}
+
 enum pipe_state upstream_state(const struct upstream *upstream)
 {
     const struct upstream_body *body = &upstream->body;

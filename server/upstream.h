@@ -22,6 +22,9 @@ int upstream_receive(struct upstream *upstream, bool to_head, bool *ret_silent,
                      struct err *err) must_check;
 const struct upstream_head *upstream_head(const struct upstream *upstream);
 
+/* The whole body, when it has a length of at most MAX and is there already: malloc'd. NULL: read it
+ * as it comes. */
+char *upstream_small_body(struct upstream *upstream, size_t max, size_t *ret_len);
 /* The body, like a pipe's reading side. */
 size_t upstream_read(struct upstream *upstream, void *data, size_t max);
 enum pipe_state upstream_state(const struct upstream *upstream);

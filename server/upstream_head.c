@@ -141,7 +141,8 @@ static int read_framing(struct upstream_head *head, bool newer, bool to_head, st
 
     if (read_length(head, err))
         return -1;
-    head->persistent = newer && !closes(head);
+    /* Some programs send a body after HEAD all the same: it must not become the next answer. */
+    head->persistent = newer && !closes(head) && !to_head;
     if (coding && strcasecmp(coding, "chunked") != 0)
         return bad(err, "its Transfer-Encoding is not chunked");
     if (coding && head->length >= 0) { /* somebody may have been meant to be fooled */

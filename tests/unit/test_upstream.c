@@ -34,7 +34,7 @@ START_TEST(test_heads)
          BODY_CHUNKED, -1, false, 0},
         {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n", false, 200,
          BODY_LENGTH, 5, true, 0},
-        {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", true, 200, BODY_EMPTY, 5, true, 0},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", true, 200, BODY_EMPTY, 5, false, 0},
         {"HTTP/1.1 204 No Content\r\n\r\n", false, 204, BODY_EMPTY, -1, true, 0},
         {"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\nETag: x\r\n\r\n", false, 304,
          BODY_EMPTY, 9, true, 1},
