@@ -187,8 +187,10 @@ def test_a_signal_to_the_process(client, api, box, name):
 
 
 def test_a_signal_to_the_tree(client, api, box):
-    script = "trap 'echo one >>got' USR1; (setsid sh -c 'trap \"echo two >>got; exit\" USR1; while :; do sleep 0.05; done # TREEA') & while :; do sleep 0.05; done"
-    number = begin(client, api, box, script, "TREEA")
+    inner = "trap 'echo two >>got; exit' USR1; echo ready; while :; do sleep 0.05; done"
+    script = f'trap "echo one >>got" USR1; (setsid sh -c "{inner}") & echo ready; while :; do sleep 0.05; done'
+    number = begin(client, api, box, script)
+    wait_until(lambda: client.get(url(box, number))["stdout"] == "ready\nready\n")  # both take the signal from now on
     signal(client, box, number, "USR1", scope="tree")
     wait_until(lambda: sorted(client.request("GET", client.file_url(box, "got")).text.split()) == ["one", "two"])
     signal(client, box, number, "KILL", scope="tree")
@@ -197,7 +199,7 @@ def test_a_signal_to_the_tree(client, api, box):
 
 
 def test_stop_and_continue(client, api, box):
-    number = begin(client, api, box, "exec sleep 0.3 # no name", *[])
+    number = begin(client, api, box, "exec sleep 0.3")
     signal(client, box, number, "STOP", scope="tree", status=(204, 409))
     signal(client, box, number, "CONT", scope="tree", status=(204, 409))
     assert client.exec_wait(box, number)["exit_code"] == 0
