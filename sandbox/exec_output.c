@@ -160,7 +160,8 @@ int piece_read(const struct output *output, uint64_t from, uint64_t to, struct p
     mask(output, data, len, begin, &masks);
     ranges_clip(&masks, from, to, &ret_piece->masks);
     ranges_done(&masks);
-    memmove(data, data + (from - begin), (size_t)(to - from));
+    if (from > begin)
+        memmove(data, data + (from - begin), (size_t)(to - from));
     data[to - from] = '\0';
     ret_piece->data = data;
     ret_piece->from = from;

@@ -1,4 +1,4 @@
-"""Output as it comes: events over NDJSON and SSE, resumed, cut, scrubbed. B01, B02, B08, B09, B16, B31, B34, B53 on a stream."""
+"""Output as it comes: events over NDJSON and SSE, resumed, cut, scrubbed. B01, B02, B03, B07, B08, B16, B31, B34, B38, B53 on a stream."""
 
 import json
 import time
@@ -75,7 +75,7 @@ def test_b01_every_byte_through_a_slow_reader(client, box):
         assert event["type"] == "exit" and event["result"]["stdout_bytes"] == total
 
 
-def test_b53_resumed_behind_every_event(client, box):
+def test_resumed_behind_every_event(client, box):
     """Whatever the last event was that the client has had, it gets the rest, once."""
     command = "for i in 1 2 3 4 5; do echo line $i; echo to err $i >&2; sleep 0.02; done; head -c 200000 /dev/zero | tr '\\0' x; exit 5"
     events = list(stream(client, box, command))
@@ -93,7 +93,7 @@ def test_b53_resumed_behind_every_event(client, box):
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_b53_the_client_is_cut_and_comes_again(server, client, box, kind):
+def test_the_client_is_cut_and_comes_again(server, client, box, kind):
     """After any number of bytes: the whole events it has had, and the rest, are everything."""
     command = "for i in $(seq 1 30); do echo line $i; sleep 0.01; done; exit 4"
     wanted = b"".join(b"line %d\n" % i for i in range(1, 31))
@@ -139,7 +139,7 @@ def test_b07_a_timeout_is_told(client, box):
     assert events[-1]["type"] == "exit" and result["timed_out"] and result["exit_code"] is None and joined(events) == b"before\n"
 
 
-def test_a_heartbeat_in_silence(client, box):
+def test_b31_a_heartbeat_in_silence(client, box):
     events = list(stream(client, box, ["sleep", "11"]))
     assert [event["type"] for event in events] == ["started", "heartbeat", "exit"]
 
