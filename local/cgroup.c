@@ -249,14 +249,17 @@ int cgroup_make(const struct cgroups *cgroups, const struct cgroup_paths *paths,
     return code == 0 ? 0 : err_errno(err, ERR_BACKEND, errno, "limit a control group");
 }
 
-int cgroup_join(const struct cgroup_paths *paths, pid_t pid, struct err *err)
+void cgroup_doors(const struct cgroups *cgroups, const struct cgroup_paths *paths,
+                  struct text_list *ret_files)
 {
     for (int which = 0; which < CGROUP_COUNT; which++) {
         const char *path = paths->paths[which];
-        if (path[0] != '\0' && write_number(path, "cgroup.procs", (uint64_t)pid) < 0)
-            return err_errno(err, ERR_BACKEND, errno, "join the control group %s", path);
+        if (path[0] == '\0')
+            continue;
+        cleanup_free char *file = joined(path, cgroups->version_2 ? "cgroup.procs" : "tasks");
+        if (!text_list_has(ret_files, file))
+            text_list_add(ret_files, file);
     }
-    return 0;
 }
 
 void cgroup_kill(const struct cgroup_paths *paths)

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 /* Control groups of boxes, as far as this machine lets us: version 1 where its controllers are
  * mounted and ours to write to, else version 2 where a part of the tree is (root, or a service of
@@ -46,7 +47,11 @@ void cgroups_close(const struct cgroups *cgroups); /* removes the parents if no 
 void cgroup_name(const struct cgroups *cgroups, const char *id, struct cgroup_paths *ret_paths);
 int cgroup_make(const struct cgroups *cgroups, const struct cgroup_paths *paths,
                 const struct cgroup_limits *limits, struct err *err) must_check;
-int cgroup_join(const struct cgroup_paths *paths, pid_t pid, struct err *err) must_check;
+/* Files to which a process of one thread writes "0" to join. Moving another process costs the
+ * kernel a grace period of milliseconds, with all that start or end a process waiting; moving
+ * oneself does not (version 1). */
+void cgroup_doors(const struct cgroups *cgroups, const struct cgroup_paths *paths,
+                  struct text_list *ret_files);
 void cgroup_kill(const struct cgroup_paths *paths); /* whatever is left in it */
 /* False when it is still in use: a process that has ended can count for a moment longer. */
 bool cgroup_remove(const struct cgroup_paths *paths);

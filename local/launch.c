@@ -94,6 +94,16 @@ static void set_limits(const struct launch *launch)
     }
 }
 
+static void join_groups(const struct text_list *doors)
+{
+    for (size_t i = 0; i < doors->count; i++) {
+        int fd = open(doors->items[i], O_WRONLY | O_CLOEXEC);
+        if (fd < 0 || write(fd, "0", 1) != 1)
+            complain(doors->items[i]);
+        close(fd);
+    }
+}
+
 static void become(uid_t uid)
 {
     if (geteuid() != 0)
@@ -114,6 +124,7 @@ static _Noreturn void run(const struct launch *launch, int gate, char *const *ar
     if (read(gate, &go, 1) != 1)
         _exit(EXIT_ABANDONED);
     close(gate);
+    join_groups(launch->doors);
     set_limits(launch);
     become(launch->uid);
     if (chdir("/") < 0)

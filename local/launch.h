@@ -14,10 +14,11 @@
 struct launch {
     const struct text_list *arguments;
     const struct text_list *environment;
-    int fds[BOX_FD_END]; /* [n] becomes descriptor n, from 3 on, -1: none; borrowed */
-    int log;             /* standard output and error; borrowed */
-    uint64_t pids;       /* of that user; 0: no limit */
-    uid_t uid;           /* when we are root: what to become, with the group of that number */
+    const struct text_list *doors; /* of its control groups: cgroup_doors() */
+    int fds[BOX_FD_END];           /* [n] becomes descriptor n, from 3 on, -1: none; borrowed */
+    int log;                       /* standard output and error; borrowed */
+    uint64_t pids;                 /* of that user; 0: no limit */
+    uid_t uid; /* when we are root: what to become, with the group of that number */
 
     /* set by launch_begin */
     struct process_id bwrap;

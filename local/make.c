@@ -28,7 +28,7 @@ struct making {
     const struct box_spec *spec;
     int dir;
     struct plan plan;
-    struct text_list arguments, environment;
+    struct text_list arguments, environment, doors;
     struct launch launch;
     int info[2]; /* a pipe, from bubblewrap */
     bool begun;  /* there is a process */
@@ -117,6 +117,8 @@ static int plan(struct making *making, struct err *err)
     plan_environment(&image->env, &making->environment);
     making->launch.arguments = &making->arguments;
     making->launch.environment = &making->environment;
+    making->launch.doors = &making->doors;
+    cgroup_doors(&making->local->cgroups, &making->box->record.cgroup, &making->doors);
     making->launch.pids = making->local->uids.count > 0 ? making->box->record.pids : 0;
     making->launch.uid = making->box->record.host_uid;
     return plan_command(&making->plan, &making->arguments, err);
@@ -175,8 +177,7 @@ static int start(struct making *making, struct err *err)
     making->begun = true;
     record->bwrap = making->launch.bwrap;
     close_all(making); /* so that the pipe ends when bubblewrap closes it */
-    if (cgroup_join(&record->cgroup, record->bwrap.pid, err) < 0 ||
-        record_write(making->dir, record, err) < 0 || launch_go(&making->launch, err) < 0 ||
+    if (record_write(making->dir, record, err) < 0 || launch_go(&making->launch, err) < 0 ||
         learn_agent(making, err) < 0)
         return -1;
     return record_write(making->dir, record, err);
@@ -257,5 +258,6 @@ int box_make(struct local *local, struct box *box, const struct box_spec *spec, 
     cleanup_fd_close(&making.dir);
     text_list_done(&making.arguments);
     text_list_done(&making.environment);
+    text_list_done(&making.doors);
     return result;
 }

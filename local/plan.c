@@ -1,6 +1,7 @@
 #include "local/plan.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,19 +52,23 @@ static void add_with_fd(struct text_list *list, const char *option, enum box_fd 
 /* --- the root -----------------------------------------------------------------------------------
  */
 
-/* What programs need of /etc and what tells nothing about this machine. */
+/* What programs need of /etc and what tells nothing about this machine: little, since bubblewrap
+ * looks at all mounts for each that it makes. A link is as good as what it leads to below /usr. */
 static void add_host_etc(struct text_list *list)
 {
     static const char *const wanted[] = {
-        "/etc/alternatives", "/etc/ca-certificates", "/etc/debian_version",
-        "/etc/fonts",        "/etc/ld.so.cache",     "/etc/localtime",
-        "/etc/magic",        "/etc/mime.types",      "/etc/os-release",
-        "/etc/pki",          "/etc/protocols",       "/etc/services",
-        "/etc/ssl/certs",    "/etc/ssl/openssl.cnf",
+        "/etc/alternatives", "/etc/fonts",      "/etc/ld.so.cache",
+        "/etc/localtime",    "/etc/mime.types", "/etc/os-release",
+        "/etc/pki",          "/etc/ssl/certs",  "/etc/ssl/openssl.cnf",
     };
+    char target[PATH_MAX];
 
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
-        if (access(wanted[i], F_OK) == 0)
+        ssize_t len = readlink(wanted[i], target, sizeof(target) - 1);
+        target[len > 0 ? len : 0] = '\0';
+        if (len > 0)
+            add(list, "--symlink", target, wanted[i], NULL);
+        else if (access(wanted[i], F_OK) == 0)
             add(list, "--ro-bind", wanted[i], wanted[i], NULL);
     }
     add_with_fd(list, "--file", BOX_FD_PASSWD, "/etc/passwd");
@@ -108,8 +113,8 @@ static void add_proc(struct text_list *list)
 
     add(list, "--proc", "/proc", NULL);
     for (size_t i = 0; i < ARRAY_LEN(hidden); i++) {
-        if (lstat(hidden[i], &status) < 0)
-            continue;
+        if (lstat(hidden[i], &status) < 0 || (status.st_mode & S_IROTH) == 0)
+            continue; /* not there, or root's alone */
         if (S_ISDIR(status.st_mode))
             add(list, "--perms", "0555", "--size", SMALL_SIZE, "--tmpfs", hidden[i], "--remount-ro",
                 hidden[i], NULL);
