@@ -51,6 +51,24 @@ static int find_tombstone(struct sandboxes *all, const struct owner_view *view, 
     return result;
 }
 
+static bool is_open_locked(const struct owner_view *view, const struct sandbox *sandbox)
+{
+    return sandbox_state_lives(sandbox->state) ||
+           (view->failed_too && sandbox->state != SANDBOX_GONE);
+}
+
+struct sandbox *sandboxes_peek(struct sandboxes *all, const struct owner_view *view, const char *id)
+{
+    cleanup(sandbox_unrefp) struct sandbox *sandbox = sandboxes_lookup(all, id);
+    if (!sandbox || !may_see(view, sandbox->owner)) {
+        return NULL;
+    }
+    pthread_mutex_lock(&all->lock);
+    bool open = is_open_locked(view, sandbox);
+    pthread_mutex_unlock(&all->lock);
+    return open ? TAKE_PTR(sandbox) : NULL;
+}
+
 int sandboxes_find(struct sandboxes *all, const struct owner_view *view, const char *id,
                    struct sandbox **ret_sandbox, struct json **ret_record, struct err *err)
 {
@@ -62,8 +80,7 @@ int sandboxes_find(struct sandboxes *all, const struct owner_view *view, const c
         return unknown(id, err);
     }
     pthread_mutex_lock(&all->lock);
-    bool ok =
-        sandbox_state_lives(sandbox->state) || (view->failed_too && sandbox->state != SANDBOX_GONE);
+    bool ok = is_open_locked(view, sandbox);
     if (!ok) {
         (void)sandbox_dead_error_locked(sandbox, err);
     }

@@ -63,6 +63,9 @@ int sandboxes_capabilities(struct sandboxes *all, struct json **ret_json,
 int sandboxes_find(struct sandboxes *all, const struct owner_view *view, const char *id,
                    struct sandbox **ret_sandbox, struct json **ret_record,
                    struct err *err) must_check;
+/* The same as far as it is in memory, or NULL: then sandboxes_find knows more. Never blocks. */
+struct sandbox *sandboxes_peek(struct sandboxes *all, const struct owner_view *view,
+                               const char *id);
 
 /* Records the intent (durable) and begins; takes what SPEC holds. When CLAIM's key was claimed
  * before with the same body, that sandbox is returned (ERR_GONE when it has gone). */

@@ -392,7 +392,7 @@ static enum verdict get_events(struct request *request)
 static const struct route routes[] = {
     {"POST", "/v1/sandboxes", post_sandbox, ROUTE_JSON_BODY, "dry_run"},
     {"GET", "/v1/sandboxes", get_sandboxes, 0, "state label limit cursor owner"},
-    {"GET", "/v1/sandboxes/{id}", get_sandbox, ROUTE_SANDBOX | ROUTE_GONE_TOO, NULL},
+    {"GET", "/v1/sandboxes/{id}", get_sandbox, ROUTE_SANDBOX | ROUTE_GONE_TOO | ROUTE_QUICK, NULL},
     {"PATCH", "/v1/sandboxes/{id}", patch_sandbox, ROUTE_SANDBOX | ROUTE_JSON_BODY, NULL},
     {"DELETE", "/v1/sandboxes/{id}", delete_sandbox, ROUTE_SANDBOX | ROUTE_GONE_TOO, NULL},
     {"POST", "/v1/sandboxes/{id}/secrets", post_secrets, ROUTE_SANDBOX | ROUTE_JSON_BODY, NULL},

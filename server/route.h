@@ -13,10 +13,12 @@ enum {
     ROUTE_STREAM_BODY = 1 << 3, /* the handler runs when the headers are in */
     ROUTE_JSON_BODY = 1 << 4,   /* body up to CAP_JSON_BODY */
     ROUTE_GONE_TOO = 1 << 5, /* with ROUTE_SANDBOX: also when gone (request_sandbox is NULL then) */
+    /* Never blocks: runs on libmicrohttpd's thread, without the pool. With ROUTE_SANDBOX only when
+     * that is in memory; else the store has to be asked. */
+    ROUTE_QUICK = 1 << 6,
     /* After its first wait it blocks no more: its resume functions run on libmicrohttpd's thread,
      * once the body has come. */
     ROUTE_INLINE = 1 << 7,
-    ROUTE_QUICK = 1 << 6, /* never blocks: runs on libmicrohttpd's thread, without the pool */
 };
 
 struct route {

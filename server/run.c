@@ -6,12 +6,17 @@
 
 /* Running handlers: on a worker of the pool, or, for quick routes, on libmicrohttpd's thread. */
 
+static struct owner_view view_of(const struct request *request)
+{
+    return (struct owner_view){.owner = request->caller.owner,
+                               .admin = request->caller.admin,
+                               .failed_too = (request->match.route->flags & ROUTE_GONE_TOO) != 0};
+}
+
 static enum verdict find_sandbox(struct request *request)
 {
     const struct route *route = request->match.route;
-    const struct owner_view view = {.owner = request->caller.owner,
-                                    .admin = request->caller.admin,
-                                    .failed_too = (route->flags & ROUTE_GONE_TOO) != 0};
+    const struct owner_view view = view_of(request);
     struct json *record = NULL;
     struct err err;
 
@@ -100,6 +105,21 @@ void run_interrupt(struct request *request)
     suspended_interrupt(request->http->suspended, &request->wait);
 }
 
+/* Whether it can be answered here and now. */
+static bool is_quick(struct request *request)
+{
+    unsigned flags = request->match.route->flags;
+
+    if (!(flags & ROUTE_QUICK) || !(flags & ROUTE_SANDBOX))
+        return flags & ROUTE_QUICK;
+    const struct owner_view view = view_of(request);
+    request->sandbox =
+        sandboxes_peek(request->http->app->sandboxes, &view, request_param(request, "id"));
+    if (request->sandbox)
+        request->next = request->match.route->handler;
+    return request->sandbox != NULL;
+}
+
 void run_begin(struct request *request)
 {
     const struct err busy = {ERR_BUSY, "too many requests are waiting"};
@@ -108,7 +128,7 @@ void run_begin(struct request *request)
     request->submitted = true;
     request->next = flags & ROUTE_SANDBOX ? find_sandbox : request->match.route->handler;
     atomic_fetch_add(&request->refs, 1);
-    if (flags & ROUTE_QUICK) {
+    if (is_quick(request)) {
         run(request);
     } else if (!pool_submit(request->http->pool, run, request)) {
         (void)reply_problem(request, &busy);

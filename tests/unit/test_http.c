@@ -20,6 +20,10 @@ START_TEST(test_plain)
     start();
     assert_reply("GET /plain HTTP/1.1\r\n" LAST "\r\n", "200", "\r\n\r\nplain");
     assert_reply("GET /quick HTTP/1.1\r\n" LAST "\r\n", "200", "\r\n\r\nplain");
+    assert_reply("GET /quick/memory HTTP/1.1\r\n" LAST "\r\n", "200", "\r\n\r\nhere");
+    assert_reply("GET /quick/here HTTP/1.1\r\n" LAST "\r\n", "200", "\r\n\r\npool");
+    assert_reply("GET /quick/gone HTTP/1.1\r\n" LAST "\r\n", "410", "\"code\":\"gone\"");
+    assert_reply("GET /slow/here HTTP/1.1\r\n" LAST "\r\n", "200", "\r\n\r\npool");
     assert_reply("GET /quick-again HTTP/1.1\r\n" LAST "\r\n", "200", "\r\n\r\nagain");
     assert_reply("GET / HTTP/1.1\r\n" LAST "\r\n", "200", "\r\n\r\nplain");
     assert_reply("GET /silent HTTP/1.1\r\n" LAST "\r\n", "500", "\"internal\"");
