@@ -65,7 +65,9 @@ int box_make(struct local *local, struct box *box, const struct box_spec *spec,
 /* make.c: removes all that BOX has outside its processes, which have ended; false: not yet. */
 bool box_clear(const struct local *local, const struct box_record *record);
 
-/* find.c: boxes that earlier servers have made, into local->boxes; what is half made is removed. */
+/* find.c: ends the bubblewrap of a record that does not know its agent yet, and what it started. */
+void box_end_half_made(const struct box_record *record);
+/* Boxes that earlier servers have made, into local->boxes; what is half made is removed. */
 void boxes_load(struct local *local);
 
 /* All that have been made, malloc'd; takes the lock. Until then a box is nobody's but create()'s:

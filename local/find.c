@@ -27,7 +27,7 @@ static void end_orphan(const struct box_record *record)
 
 /* bubblewrap was let go, but nobody has learned what it started. Stopped, it starts nothing more;
  * its child is the agent, or will be. */
-static void end_half_made(const struct box_record *record)
+void box_end_half_made(const struct box_record *record)
 {
     cleanup_fd int bwrap = process_open(&record->bwrap), agent = -1;
     struct process_id child;
@@ -81,7 +81,7 @@ static void load(struct local *local, const char *id)
         return;
     }
     if (same_boot)
-        end_half_made(&record);
+        box_end_half_made(&record);
     if (!known) {
         place_remove_box(&local->place, id); /* nothing else was made yet */
         return;

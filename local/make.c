@@ -201,6 +201,8 @@ static void undo(struct making *making)
     cleanup_fd int agent = process_open(&making->box->record.agent);
 
     process_signal(agent, SIGKILL);
+    if (agent < 0)
+        box_end_half_made(&making->box->record);
     if (making->begun) { /* our child still: its number cannot be another's */
         (void)kill(making->launch.bwrap.pid, SIGKILL);
         (void)waitpid(making->launch.bwrap.pid, NULL, 0);

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -12,6 +13,8 @@
 #include <unistd.h>
 
 #define BACKLOG 16
+#define LOCK_TRIES 25
+#define LOCK_STEP_MS 20
 
 /* --- the whole ----------------------------------------------------------------------------------
  */
@@ -37,11 +40,18 @@ static int make_private(int parent, const char *path, struct err *err)
 
 static int lock_it(int dir, const char *path, int *ret_fd, struct err *err)
 {
+    bool locked = false;
     cleanup_fd int fd = openat(dir, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
     if (fd < 0)
         return err_errno(err, ERR_CONFIG, errno, "write into '%s'", path);
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+    /* A process that a killed server was just starting may hold it for a moment. */
+    for (int tries = 0; tries < LOCK_TRIES && !locked; tries++) {
+        locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+        if (!locked)
+            (void)poll(NULL, 0, LOCK_STEP_MS);
+    }
+    if (!locked)
         return err_set(err, ERR_CONFIG, "another server uses the directory '%s'", path);
     *ret_fd = TAKE_FD(fd);
     return 0;

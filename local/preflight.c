@@ -50,8 +50,11 @@ static _Noreturn void run(const struct local *local, int words)
         dup2(words, STDERR_FILENO) < 0)
         _exit(EXIT_NOT_STARTED);
     if (local->uids.count > 0 &&
-        (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0))
+        (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0)) {
+        static const char problem[] = "the first of --local-uids is no uid that can be taken here";
+        (void)!write(STDERR_FILENO, problem, sizeof(problem) - 1);
         _exit(EXIT_NOT_STARTED);
+    }
     (void)execl(local->bwrap, "bwrap", "--unshare-all", "--unshare-user", "--disable-userns",
                 "--as-pid-1", "--cap-drop", "ALL", "--uid", "1000", "--gid", "1000", "--proc",
                 "/proc", "--dev", "/dev", "--ro-bind", local->agent, "/agent", "--", "/agent",

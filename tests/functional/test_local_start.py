@@ -79,12 +79,43 @@ def test_the_setting_that_forbids_namespaces_is_named(fresh):
     assert "user.max_user_namespaces is 0" in error and "sysctl" in error
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes other uids")
+def test_uids_that_do_not_exist_here(fresh):
+    """As in a container whose user namespace has few."""
+    server = fresh()
+    map_few = ["unshare", "--user", "--map-root-user"]
+    assert "--local-uids" in refusal(server, map_few)
+
+
 def test_what_bubblewrap_says_is_told(fresh, tmp_path):
     broken = tmp_path / "bwrap"
     broken.write_text("#!/bin/sh\necho 'bwrap: no luck today' >&2; exit 1\n")
     broken.chmod(0o755)
     let_others_pass(tmp_path)
     assert "no luck today" in refusal(fresh("--bwrap", broken))
+
+
+@pytest.mark.parametrize("fault, words", [
+    ("echo 'bwrap: no luck here' >&2; exit 1", "no luck here"),  # says why
+    ("exit 3", "without a word"),
+    ("kill -KILL $$", "without a word"),
+    ("printf nonsense >&5; exit 0", "without a word"),  # instead of who the agent is
+    ("printf '{\"child-pid\": 999999999}' >&5; exit 0", "without a word"),
+])
+def test_a_start_that_fails_leaves_nothing(fresh, tmp_path, fault, words):
+    broken = tmp_path / "bwrap"
+    broken.write_text(f"#!/bin/sh\ncase \"$*\" in *--listen-fd*) {fault};; esac\nexec {shutil.which('bwrap')} \"$@\"\n")
+    broken.chmod(0o755)
+    let_others_pass(tmp_path)
+    server = fresh("--bwrap", broken).start()
+    client = server.client()
+    before = server.usage()["fds"]
+    for number in range(5):
+        problem = client.create_problem(422, "container_start_failed", id=f"broken-{number}")
+        assert words in problem["detail"], problem
+        assert client.sandbox(f"broken-{number}")["state"] == "failed"
+    assert server.boxes() == [] and server.cgroups() == []
+    assert server.usage()["fds"] <= before + 1, server.descriptors()
 
 
 def test_host_network_needs_keys(fresh):
@@ -144,6 +175,9 @@ def test_images(fresh, tmp_path):
         for path in ("/", "/etc", "/usr/lib", "/usr/lib/deep", "/data"):
             assert client.exec(box, ["touch", f"{path}/x"])["exit_code"] != 0, path
         assert client.exec(box, ["ls", "/usr/bin"])["exit_code"] != 0
+        server.kill()
+        server.start()
+        assert client.exec(box, ["cat", "/etc/made-for"])["stdout"] == "this image\n"
         client.delete(box)
     assert os.listdir(images / "small/usr/lib") == []
     client.create_problem(502, "image_pull_failed", image="missing")
