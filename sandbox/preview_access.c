@@ -50,6 +50,72 @@ char *preview_facts_write(const struct preview_facts *facts)
     return buf_take(&text, &len);
 }
 
+/* --- found before ---------------------------------------------------------------------------- */
+
+#define MEMORY_SLOTS 256
+
+struct preview_memory {
+    pthread_mutex_t lock; /* a leaf */
+    struct {
+        uint64_t version; /* of the store's previews, when it was looked up */
+        struct preview_target target;
+    } slots[MEMORY_SLOTS]; /* by host; the last one that was found */
+};
+
+void preview_memory_init(struct sandboxes *all)
+{
+    all->preview_memory = xcalloc(1, sizeof(*all->preview_memory));
+    pthread_mutex_init(&all->preview_memory->lock, NULL);
+}
+
+void preview_memory_done(struct sandboxes *all)
+{
+    for (size_t i = 0; i < MEMORY_SLOTS; i++) {
+        preview_target_done(&all->preview_memory->slots[i].target);
+    }
+    pthread_mutex_destroy(&all->preview_memory->lock);
+    free(all->preview_memory);
+    all->preview_memory = NULL;
+}
+
+static size_t slot_of(const char *host)
+{
+    uint32_t hash = 2166136261u;
+    for (; *host; host++) {
+        hash = (hash ^ (unsigned char)*host) * 16777619u;
+    }
+    return hash % MEMORY_SLOTS;
+}
+
+bool preview_recall(struct sandboxes *all, const char *host, struct preview_target *ret_target)
+{
+    struct preview_memory *memory = all->preview_memory;
+    size_t slot = slot_of(host);
+    pthread_mutex_lock(&memory->lock);
+    const struct preview_target *target = &memory->slots[slot].target;
+    bool known = target->sandbox && strcmp(target->host, host) == 0 &&
+                 memory->slots[slot].version == store_previews_version(all->store);
+    if (known) {
+        *ret_target = *target;
+        (void)sandbox_ref(target->sandbox);
+    }
+    pthread_mutex_unlock(&memory->lock);
+    return known;
+}
+
+static void remember(struct sandboxes *all, const struct preview_target *target, uint64_t version)
+{
+    struct preview_memory *memory = all->preview_memory;
+    size_t slot = slot_of(target->host);
+    pthread_mutex_lock(&memory->lock);
+    struct sandbox *before = memory->slots[slot].target.sandbox;
+    memory->slots[slot].target = *target;
+    memory->slots[slot].version = version;
+    (void)sandbox_ref(target->sandbox);
+    pthread_mutex_unlock(&memory->lock);
+    sandbox_unref(before);
+}
+
 int preview_find(struct sandboxes *all, const char *host, struct preview_target *ret_target,
                  struct err *err)
 {
@@ -57,6 +123,7 @@ int preview_find(struct sandboxes *all, const char *host, struct preview_target 
     struct preview_target target = {.sandbox = NULL};
     struct preview_row row;
     cleanup_free char *id = NULL;
+    uint64_t version = store_previews_version(all->store);
     if (store_find_preview(all->store, host, &row, &id, err) < 0)
         return -1;
     target.port = row.port;
@@ -70,6 +137,7 @@ int preview_find(struct sandboxes *all, const char *host, struct preview_target 
         preview_target_done(&target);
         return -1;
     }
+    remember(all, &target, version);
     *ret_target = target;
     return 0;
 }

@@ -33,6 +33,13 @@ void preview_target_done(struct preview_target *target);
 int preview_find(struct sandboxes *all, const char *host, struct preview_target *ret_target,
                  struct err *err) must_check;
 
+/* The same from memory: false when it has to be looked up. Never blocks. */
+bool preview_recall(struct sandboxes *all, const char *host, struct preview_target *ret_target);
+
+/* What preview_recall() knows. */
+void preview_memory_init(struct sandboxes *all);
+void preview_memory_done(struct sandboxes *all);
+
 /* The same by its port. ERR_NOT_FOUND. */
 int preview_of_port(struct sandbox *sandbox, int64_t port, struct preview_target *ret_target,
                     struct err *err) must_check;

@@ -37,14 +37,14 @@ struct sandboxes {
     atomic_size_t pending_bytes; /* exec.c: argv, environments, input that no agent has taken yet */
     struct link_shared link_shared; /* loop thread only */
     struct tunnels *tunnels;        /* tunnel.c: kept for another request */
+    struct preview_memory *preview_memory;
 };
 
 struct sandbox {
     struct sandboxes *all;
     atomic_uint refs;
     /* set once */
-    char id[ID_LEN], uid[UID_LEN];
-    char owner[OWNER_LEN];
+    char id[ID_LEN], uid[UID_LEN], owner[OWNER_LEN];
     struct sandbox_spec spec; /* labels and secrets change under the lock */
     int64_t ready_deadline_ms;
     struct event changed;

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "sandbox/lifecycle.h"
+#include "sandbox/preview_access.h"
 #include "sandbox/record.h"
 #include "sandbox/tunnel.h"
 
@@ -38,6 +39,7 @@ int sandboxes_new(const struct sandboxes_config *config, const struct sandboxes_
     pthread_mutex_init(&all->intents, NULL);
     pthread_mutex_init(&all->lock, NULL);
     tunnels_init(all);
+    preview_memory_init(all);
     sweeper_new(all);
     *ret_all = all;
     return 0;
@@ -328,6 +330,7 @@ void sandboxes_stop(struct sandboxes *all)
     sweeper_stop(all);
     all->driver->ops->stop(all->driver->self);
     tunnels_done(all);
+    preview_memory_done(all);
     leave_everyone(all);
     quiesce(all);
     leave_everyone(all); /* executions that were just being found */

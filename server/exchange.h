@@ -74,6 +74,7 @@ struct request {
     /* libmicrohttpd's thread */
     bool begun;
     bool ended;     /* the whole body has come */
+    bool at_once;   /* the handler's first step blocks no more than the others */
     bool submitted; /* the handler has been, or is being, run */
     bool queued;    /* the reply is libmicrohttpd's */
     bool upgraded;  /* the connection is the relay's */

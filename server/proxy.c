@@ -27,6 +27,8 @@ void proxied_free(struct proxied *proxied)
     if (!proxied)
         return;
     buf_wipe(&proxied->head); /* credentials of the program's users */
+    if (proxied->target.sandbox)
+        preview_target_done(&proxied->target);
     free(proxied);
 }
 
@@ -84,6 +86,8 @@ int proxy_admit(struct request *request, struct MHD_Connection *connection, cons
     request->match.route = &proxy_route;
     request->caller.owner = request->owner;
     memcpy(proxied->host, name, strlen(name) + 1);
+    request->at_once =
+        preview_recall(request_app(request)->sandboxes, proxied->host, &proxied->target);
     buf_init(&proxied->head, PROXY_HEAD_MAX);
     client_address(connection, address);
     proxied->upgrade =
@@ -256,7 +260,10 @@ static enum verdict serve(struct request *request)
     struct err err = {0};
 
     request_keep(request, exchange, exchange_free);
-    if (preview_find(sandboxes, request->proxied->host, &exchange->target, &err))
+    exchange->target = request->proxied->target;
+    request->proxied->target = (struct preview_target){.sandbox = NULL};
+    if (!exchange->target.sandbox &&
+        preview_find(sandboxes, request->proxied->host, &exchange->target, &err))
         return refuse(request, &err);
     if (exchange->target.facts.is_private)
         return visit_private(request, exchange);

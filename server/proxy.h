@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "sandbox/preview_access.h"
 #include "server/preview_host.h"
 
 /* Previews that the server itself serves: a request whose Host names one goes to a port inside its
@@ -15,6 +16,7 @@ struct proxied {
     char host[PREVIEW_HOST_LEN];
     struct buf head; /* for the program */
     bool upgrade;
+    struct preview_target target; /* without a sandbox: to be looked up */
 };
 
 /* On libmicrohttpd's thread: is it for a preview? Then its Host's name is in RET_NAME. */

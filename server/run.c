@@ -128,7 +128,7 @@ void run_begin(struct request *request)
     request->submitted = true;
     request->next = flags & ROUTE_SANDBOX ? find_sandbox : request->match.route->handler;
     atomic_fetch_add(&request->refs, 1);
-    if (is_quick(request)) {
+    if (request->at_once || is_quick(request)) {
         run(request);
     } else if (!pool_submit(request->http->pool, run, request)) {
         (void)reply_problem(request, &busy);

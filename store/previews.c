@@ -87,7 +87,14 @@ int store_put_preview(struct store *store, const struct preview_row *row, struct
     int rc = check_host_free(store, row, err);
     if (rc == 0)
         rc = upsert(store, row, err);
-    return write_end(store, rc, err);
+    rc = write_end(store, rc, err);
+    atomic_fetch_add(&store->previews_version, 1);
+    return rc;
+}
+
+uint64_t store_previews_version(struct store *store)
+{
+    return atomic_load(&store->previews_version);
 }
 
 static int delete_rows(struct store *store, const char *uid, int64_t port, struct err *err)
@@ -106,7 +113,9 @@ int store_delete_preview(struct store *store, const char *uid, int64_t port, str
     LOCK_STORE(store);
     if (write_begin(store, true, err) < 0)
         return -1;
-    return write_end(store, delete_rows(store, uid, port, err), err);
+    int rc = write_end(store, delete_rows(store, uid, port, err), err);
+    atomic_fetch_add(&store->previews_version, 1);
+    return rc;
 }
 
 int store_list_previews(struct store *store, const char *uid, struct preview_row **ret_rows,

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sqlite3.h>
+#include <stdatomic.h>
 
 #include "base/mem.h"
 #include "store/store.h"
@@ -15,6 +16,7 @@ struct store {
     sqlite3 *db;
     int lock_fd;
     bool durable; /* the transaction that is open is to be synced */
+    atomic_uint_fast64_t previews_version;
     /* Most recently used first. */
     sqlite3_stmt *kept[QUERIES_KEPT];
     size_t kept_count;

@@ -69,6 +69,8 @@ int store_put_preview(struct store *store, const struct preview_row *row,
 /* Port 0: all of the sandbox. None there is no error. (durable) */
 int store_delete_preview(struct store *store, const char *uid, int64_t port,
                          struct err *err) must_check;
+/* Another one after each change of a preview: what was read before may be kept while it stays. */
+uint64_t store_previews_version(struct store *store);
 /* The newest preview at HOST, a living sandbox's first; RET_ID: of its sandbox, malloc'd.
  * ERR_NOT_FOUND. */
 int store_find_preview(struct store *store, const char *host, struct preview_row *ret_row,
