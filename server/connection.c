@@ -295,11 +295,23 @@ static void log_access(const struct request *request, bool whole)
 }
 
 /* The end of a request on its connection, whose thread this is. */
+/* Answered in full while the server stops: as http.c ends those that were idle by then. */
+static void end_if_stopping(struct http *http, struct MHD_Connection *connection)
+{
+    const struct peer *peer = peer_of(connection);
+    char byte;
+
+    if (peer && atomic_load(&http->stopping) &&
+        recv(peer->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
+        (void)shutdown(peer->fd, SHUT_RD); /* fails only when it has ended */
+}
+
 static void leave(struct request *request, struct MHD_Connection *connection, bool whole)
 {
     struct http *http = request->http;
 
     peer_set(http, connection, NULL);
+    end_if_stopping(http, connection);
     (void)suspended_settle(http->suspended, &request->flow);
     if (request->queued && (request->reply.pipe || request->reply.upstream))
         connection_patience(request, 0);

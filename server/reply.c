@@ -15,6 +15,7 @@
 #include "server/upstream.h"
 
 #define READ_BLOCK (64 * KIB)
+#define SMALL_BLOCK KIB /* there may be thousands of streams */
 /* Of a program's answer, sent together with its head. */
 #define SMALL_BODY (16 * KIB)
 /* Keepalive is silent while sent bytes are unacknowledged: this finds the client that was unplugged
@@ -250,7 +251,7 @@ static ssize_t read_pipe(void *cls, uint64_t position, char *buf, size_t max)
     size_t len = source_read(reply, buf, max);
     if (len) {
         /* Only where little is said: in the midst of much, the kernel knows best. */
-        if (len < READ_BLOCK && is_unplugged(request))
+        if (len < max && is_unplugged(request))
             return cut_off(request, buf);
         reply->pipe_sent += len;
         return (ssize_t)len;
@@ -300,7 +301,10 @@ static struct MHD_Response *make_response(struct request *request)
     if (reply->pipe || (reply->upstream && has_body(request))) {
         uint64_t length = reply->pipe_length < 0 ? MHD_SIZE_UNKNOWN : (uint64_t)reply->pipe_length;
 
-        return MHD_create_response_from_callback(length, READ_BLOCK, read_pipe, request, NULL);
+        /* Chunks are read into the connection's own buffer. */
+        size_t block = reply->pipe_length < 0 ? SMALL_BLOCK : READ_BLOCK;
+
+        return MHD_create_response_from_callback(length, block, read_pipe, request, NULL);
     }
     struct MHD_Response *response = MHD_create_response_from_buffer(
         reply->len, reply->body, reply->body ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
