@@ -20,6 +20,7 @@ struct exec *exec_new(struct sandbox *sandbox, int64_t number)
     exec->sandbox = sandbox_ref(sandbox);
     exec->number = number;
     exec->kill_grace_ms = -1;
+    exec->streams[0].unsettled = exec->streams[1].unsettled = UINT64_MAX;
     event_init(&exec->changed);
     event_init(&exec->output);
     pthread_mutex_init(&exec->lock, NULL);

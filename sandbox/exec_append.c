@@ -91,12 +91,17 @@ static int mask(struct exec *exec, int stream, struct journal *journal, uint64_t
     struct scrubber *scrubber = sandbox_scrubber(exec->sandbox);
     struct exec_stream *out = &exec->streams[stream - 1];
     struct ranges masks = {0};
+    size_t longest = scrubber_longest(scrubber);
     int rc = 0;
+    pthread_mutex_lock(&exec->lock);
+    out->unsettled = from > longest ? from - longest : 0;
+    pthread_mutex_unlock(&exec->lock);
     if (!scrubber_empty(scrubber))
         rc = journal_mask_noting(journal, scrubber, from, note_mask, &masks, err);
     pthread_mutex_lock(&exec->lock);
     for (size_t i = 0; i < masks.count; i++)
         (void)ranges_add(&out->masks, masks.items[i].from, masks.items[i].to);
+    out->unsettled = UINT64_MAX;
     pthread_mutex_unlock(&exec->lock);
     ranges_done(&masks);
     scrubber_unref(scrubber);

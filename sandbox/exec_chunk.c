@@ -67,8 +67,10 @@ static int bytes_at(const struct output *output, uint64_t offset, const struct c
     }
     if (piece_read(output, range.from, range.to, &chunk.piece, err))
         return -1;
-    if (wish->text && !make_text(&chunk, &range, wish->flush)) {
+    bool unsettled = wish->text && chunk.piece.unsettled;
+    if (unsettled || (wish->text && !make_text(&chunk, &range, wish->flush))) {
         chunk_done(&chunk);
+        chunk.again_ms = unsettled ? OUTPUT_HOLD_MS : 0;
     } else {
         chunk.kind = CHUNK_BYTES;
         chunk.to = offset + (chunk.piece.to - chunk.piece.from);

@@ -26,7 +26,10 @@ struct exec_stream {
     struct ranges lost;      /* offsets of the stream */
     struct ranges masks;     /* offsets of the journal: a secret stood here */
     bool fresh;              /* no file of this exec can be there yet */
-    int64_t changed_ms;      /* clock_now_ms of the last byte */
+    /* Masks from here on (offsets of the journal) are in the file, but not in `masks` yet. */
+    uint64_t unsettled; /* while output is appended; else UINT64_MAX */
+    bool scrubbing;     /* all of them: exec_scrub.c is at work */
+    int64_t changed_ms; /* clock_now_ms of the last byte */
 };
 
 /* Somebody who reads the output as it comes, without loss: as far as the journal has room for what

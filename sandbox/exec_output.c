@@ -27,6 +27,8 @@ int output_of_exec(struct exec *exec, int stream, struct output *ret_output, str
         return -1;
     pthread_mutex_lock(&exec->lock);
     output.open = !exec->facts;
+    output.live = out;
+    output.lock = &exec->lock;
     output.changed_ms = out->changed_ms;
     ranges_copy(&output.lost, &out->lost);
     ranges_copy(&output.masks, &out->masks);
@@ -129,6 +131,20 @@ void output_region(const struct output *output, uint64_t from, uint64_t *ret_beg
         *ret_begin = gap_to;
 }
 
+/* Those of now: the bytes were read before. True when some of those below TO are not known yet. */
+static bool copy_masks(const struct output *output, uint64_t to, struct ranges *ret_masks)
+{
+    if (!output->live) {
+        ranges_copy(ret_masks, &output->masks);
+        return false;
+    }
+    pthread_mutex_lock(output->lock);
+    ranges_copy(ret_masks, &output->live->masks);
+    bool unsettled = output->live->scrubbing || output->live->unsettled < to;
+    pthread_mutex_unlock(output->lock);
+    return unsettled;
+}
+
 int piece_read(const struct output *output, uint64_t from, uint64_t to, struct piece *ret_piece,
                struct err *err)
 {
@@ -156,7 +172,7 @@ int piece_read(const struct output *output, uint64_t from, uint64_t to, struct p
         return -1;
     }
     struct ranges masks;
-    ranges_copy(&masks, &output->masks);
+    ret_piece->unsettled = copy_masks(output, to, &masks);
     mask(output, data, len, begin, &masks);
     ranges_clip(&masks, from, to, &ret_piece->masks);
     ranges_done(&masks);

@@ -13,7 +13,9 @@ struct output {
     bool open;               /* more may come */
     int64_t changed_ms;      /* of the last byte, when open */
     struct ranges lost, masks;
-    uint64_t total; /* of the stream */
+    uint64_t total;           /* of the stream */
+    struct exec_stream *live; /* of an exec in memory, under `lock`; else NULL */
+    pthread_mutex_t *lock;
     struct scrubber *scrubber;
 };
 int output_of_exec(struct exec *exec, int stream, struct output *ret_output,

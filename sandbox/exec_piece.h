@@ -7,6 +7,7 @@ struct piece {
     uint64_t from, to;
     char *data;
     struct ranges masks;
+    bool unsettled; /* there may be masks more: who can wait for the next `output` looks again */
 };
 
 /* ERR_RANGE_NOT_SATISFIABLE when some of it was dropped. */

@@ -42,13 +42,16 @@ static int scrub_exec(const struct scrubbing *scrubbing, struct exec *exec, stru
         struct ranges found = {0};
         pthread_mutex_lock(&exec->lock);
         journal = out->journal;
+        out->scrubbing = journal != NULL;
         pthread_mutex_unlock(&exec->lock);
         if (!journal)
             continue; /* what comes is masked on its way in */
         rc = scrub_journal(scrubbing, journal, &found, err);
         pthread_mutex_lock(&exec->lock);
         ranges_merge(&out->masks, &found);
+        out->scrubbing = false;
         pthread_mutex_unlock(&exec->lock);
+        event_fire(&exec->output);
         ranges_done(&found);
     }
     return rc;

@@ -137,7 +137,7 @@ static int look_at(struct follower *follower, int stream, bool flush, struct loo
     int rc = chunk_next(&output, follower->position.offset[stream - 1], &wish, &chunk, err);
     if (rc == 0) {
         look->made = chunk.kind != CHUNK_NONE;
-        look->open = look->open || output.open;
+        look->open = look->open || output.open || chunk.again_ms > 0;
         if (chunk.again_ms)
             look->again_ms = chunk.again_ms;
         if (look->made)
