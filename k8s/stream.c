@@ -340,7 +340,7 @@ static void ws_closed(void *arg, int status, const struct err *why)
         return;
     }
     handshake_over(self);
-    if (self->timer.loop != NULL)
+    if (timer_is_running(&self->timer))
         return; /* ending already */
     if (status == 401 && !self->renewed) {
         self->renewed = true;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "net/loop_lws.h"
 #include "net/resolve.h"
+#include "net/timers.h"
 #include "net/ws_vhost.h"
 
 /* The highest file number that a stream may have. In a container the limit is often a million, for
@@ -38,7 +39,7 @@ struct loop {
     bool deaf; /* the context is going or gone */
 
     /* the loop thread's own */
-    struct timer *first, *last; /* by due_ms */
+    struct timers timers;
     lws_sorted_usec_list_t alarm;
     struct loop_item *items;
     struct ws_vhost *vhosts;
@@ -104,55 +105,25 @@ void loop_release(struct loop *loop, struct loop_item *item)
 /* --- timers ------------------------------------------------------------------------------------
  */
 
-static void timer_unlink(struct loop *loop, struct timer *timer)
-{
-    if (timer->prev)
-        timer->prev->next = timer->next;
-    else
-        loop->first = timer->next;
-    if (timer->next)
-        timer->next->prev = timer->prev;
-    else
-        loop->last = timer->prev;
-    timer->next = timer->prev = NULL;
-    timer->loop = NULL;
-}
-
 void timer_start(struct loop *loop, struct timer *timer, int64_t after_ms)
 {
     timer_stop(timer);
     timer->loop = loop;
-    timer->due_ms = clock_now_ms() + (after_ms > 0 ? after_ms : 0);
-    /* from the back: most timers are of a few fixed lengths, so the newest is due last */
-    struct timer *before = loop->last;
-    while (before && before->due_ms > timer->due_ms)
-        before = before->prev;
-    timer->prev = before;
-    timer->next = before ? before->next : loop->first;
-    if (timer->next)
-        timer->next->prev = timer;
-    else
-        loop->last = timer;
-    if (before)
-        before->next = timer;
-    else
-        loop->first = timer;
+    timers_add(&loop->timers, timer, clock_now_ms() + (after_ms > 0 ? after_ms : 0));
 }
 
 void timer_stop(struct timer *timer)
 {
-    if (timer->loop)
-        timer_unlink(timer->loop, timer);
+    if (timer_is_running(timer))
+        timers_remove(&timer->loop->timers, timer);
 }
 
 static void run_timers(struct loop *loop)
 {
+    struct timer *timer;
     int64_t now = clock_now_ms();
-    while (loop->first && loop->first->due_ms <= now) {
-        struct timer *timer = loop->first;
-        timer_unlink(loop, timer);
+    while ((timer = timers_take_due(&loop->timers, now)) != NULL)
         timer->fire(timer);
-    }
 }
 
 static void alarm_rang(lws_sorted_usec_list_t *alarm)
@@ -162,11 +133,12 @@ static void alarm_rang(lws_sorted_usec_list_t *alarm)
 
 static void set_alarm(struct loop *loop)
 {
-    if (!loop->first) {
+    const struct timer *first = timers_first(&loop->timers);
+    if (!first) {
         lws_sul_cancel(&loop->alarm);
         return;
     }
-    int64_t left = loop->first->due_ms - clock_now_ms();
+    int64_t left = first->due_ms - clock_now_ms();
     if (left < 0)
         left = 0;
     /* one more, since poll() gets this cut to milliseconds and would spin through the last one */
@@ -240,8 +212,7 @@ static void end_everything(struct loop *loop)
     pthread_mutex_unlock(&loop->lock);
     lws_context_destroy(loop->lws);
     (void)run_tasks(loop); /* what closing posted */
-    while (loop->first)
-        timer_unlink(loop, loop->first);
+    timers_done(&loop->timers);
     ws_vhosts_free(&loop->vhosts);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -21,9 +22,15 @@ bool loop_is_current(const struct loop *loop);
 /* A one-shot timer, embedded in its owner; loop thread only. Zero-initialise once. */
 struct timer {
     void (*fire)(struct timer *timer);
-    int64_t due_ms; /* clock_now_ms; the loop's own */
-    struct timer *next, *prev;
     struct loop *loop;
+    /* the loop's own, see net/timers.h */
+    int64_t due_ms; /* clock_now_ms */
+    uint64_t order;
+    size_t place;
 };
 void timer_start(struct loop *loop, struct timer *timer, int64_t after_ms); /* restarts */
 void timer_stop(struct timer *timer); /* no-op when not running */
+static inline bool timer_is_running(const struct timer *timer)
+{
+    return timer->place > 0;
+}

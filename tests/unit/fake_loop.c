@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "net/timers.h"
+
 struct task {
     void (*fn)(void *arg);
     void *arg;
@@ -12,7 +14,7 @@ struct task {
 struct loop {
     pthread_mutex_t lock;
     struct task *first, **last;
-    struct timer *timers; /* by due_ms */
+    struct timers timers;
     int64_t now;
 };
 
@@ -27,6 +29,7 @@ struct loop *fake_loop_new(void)
 void fake_loop_free(struct loop *loop)
 {
     fake_loop_run(loop);
+    timers_done(&loop->timers);
     pthread_mutex_destroy(&loop->lock);
     free(loop);
 }
@@ -84,10 +87,9 @@ static bool run_task(struct loop *loop)
 
 static bool run_timer(struct loop *loop)
 {
-    struct timer *timer = loop->timers;
-    if (!timer || timer->due_ms > loop->now)
+    struct timer *timer = timers_take_due(&loop->timers, loop->now);
+    if (!timer)
         return false;
-    timer_stop(timer);
     timer->fire(timer);
     return true;
 }
@@ -102,8 +104,9 @@ void fake_loop_advance(struct loop *loop, int64_t ms)
 {
     int64_t end = loop->now + ms;
     fake_loop_run(loop);
-    while (loop->timers && loop->timers->due_ms <= end) {
-        loop->now = loop->timers->due_ms;
+    const struct timer *first;
+    while ((first = timers_first(&loop->timers)) != NULL && first->due_ms <= end) {
+        loop->now = first->due_ms;
         fake_loop_run(loop);
     }
     loop->now = end;
@@ -116,39 +119,19 @@ int64_t fake_loop_now(const struct loop *loop)
 
 int64_t fake_loop_next(const struct loop *loop)
 {
-    return loop->timers ? loop->timers->due_ms - loop->now : -1;
+    const struct timer *first = timers_first(&loop->timers);
+    return first ? first->due_ms - loop->now : -1;
 }
 
 void timer_start(struct loop *loop, struct timer *timer, int64_t after_ms)
 {
     timer_stop(timer);
     timer->loop = loop;
-    timer->due_ms = loop->now + after_ms;
-    struct timer *before = NULL, *after = loop->timers;
-    while (after && after->due_ms <= timer->due_ms) {
-        before = after;
-        after = after->next;
-    }
-    timer->prev = before;
-    timer->next = after;
-    if (before)
-        before->next = timer;
-    else
-        loop->timers = timer;
-    if (after)
-        after->prev = timer;
+    timers_add(&loop->timers, timer, loop->now + after_ms);
 }
 
 void timer_stop(struct timer *timer)
 {
-    if (!timer->loop)
-        return;
-    if (timer->prev)
-        timer->prev->next = timer->next;
-    else
-        timer->loop->timers = timer->next;
-    if (timer->next)
-        timer->next->prev = timer->prev;
-    timer->loop = NULL;
-    timer->next = timer->prev = NULL;
+    if (timer_is_running(timer))
+        timers_remove(&timer->loop->timers, timer);
 }

@@ -12,6 +12,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "net/timers.h"
 
 #define STREAMS 64
 #define QUEUE (256 << 10)
@@ -36,7 +37,7 @@ struct loop {
     struct task *first, **last;
     bool stopping;
     int wake_fd;
-    struct timer *timers;
+    struct timers timers;
     struct poll_stream *streams[STREAMS];
 };
 
@@ -193,20 +194,19 @@ static bool run_tasks(struct loop *loop)
 
 static int until_timer(const struct loop *loop)
 {
-    if (!loop->timers)
+    const struct timer *first = timers_first(&loop->timers);
+    if (!first)
         return 1000;
-    int64_t left = loop->timers->due_ms - clock_now_ms();
+    int64_t left = first->due_ms - clock_now_ms();
     return left < 0 ? 0 : left > 1000 ? 1000 : (int)left;
 }
 
 static void run_timers(struct loop *loop)
 {
+    struct timer *timer;
     int64_t now = clock_now_ms();
-    while (loop->timers && loop->timers->due_ms <= now) {
-        struct timer *timer = loop->timers;
-        timer_stop(timer);
+    while ((timer = timers_take_due(&loop->timers, now)) != NULL)
         timer->fire(timer);
-    }
 }
 
 static void turn(struct loop *loop)
@@ -269,6 +269,7 @@ void loop_stop(struct loop *loop)
     wake(loop);
     pthread_join(loop->thread, NULL);
     close(loop->wake_fd);
+    timers_done(&loop->timers);
     pthread_mutex_destroy(&loop->lock);
     free(loop);
 }
@@ -277,34 +278,13 @@ void timer_start(struct loop *loop, struct timer *timer, int64_t after_ms)
 {
     timer_stop(timer);
     timer->loop = loop;
-    timer->due_ms = clock_now_ms() + after_ms;
-    struct timer *before = NULL, *after = loop->timers;
-    while (after && after->due_ms <= timer->due_ms) {
-        before = after;
-        after = after->next;
-    }
-    timer->prev = before;
-    timer->next = after;
-    if (before)
-        before->next = timer;
-    else
-        loop->timers = timer;
-    if (after)
-        after->prev = timer;
+    timers_add(&loop->timers, timer, clock_now_ms() + after_ms);
 }
 
 void timer_stop(struct timer *timer)
 {
-    if (!timer->loop)
-        return;
-    if (timer->prev)
-        timer->prev->next = timer->next;
-    else
-        timer->loop->timers = timer->next;
-    if (timer->next)
-        timer->next->prev = timer->prev;
-    timer->loop = NULL;
-    timer->next = timer->prev = NULL;
+    if (timer_is_running(timer))
+        timers_remove(&timer->loop->timers, timer);
 }
 
 /* --- for tests --------------------------------------------------------------------------- */

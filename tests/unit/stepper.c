@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/pool.h"
+#include "net/timers.h"
 
 struct step {
     void (*fn)(void *arg);
@@ -22,7 +23,7 @@ struct loop {
     bool background, idle;
     pthread_cond_t rests;
     pthread_t thread;
-    struct timer *timers; /* by due_ms; the stepping thread's */
+    struct timers timers; /* the stepping thread's */
 };
 
 static struct loop only = {.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -120,11 +121,10 @@ static bool take(struct step *ret_step)
 
 static bool fire_due(void)
 {
-    struct timer *timer = only.timers;
-    if (!timer || timer->due_ms > clock_now_ms()) {
+    struct timer *timer = timers_take_due(&only.timers, clock_now_ms());
+    if (!timer) {
         return false;
     }
-    timer_stop(timer);
     timer->fire(timer);
     return true;
 }
@@ -158,7 +158,8 @@ size_t stepper_waiting(void)
 
 int64_t stepper_advance(int64_t ms)
 {
-    int64_t left = only.timers ? only.timers->due_ms - clock_now_ms() : ms;
+    const struct timer *first = timers_first(&only.timers);
+    int64_t left = first ? first->due_ms - clock_now_ms() : ms;
     int64_t by = left < 0 ? 0 : left < ms ? left : ms;
     fake_clock_advance(by);
     return by;
@@ -215,29 +216,12 @@ void timer_start(struct loop *loop, struct timer *timer, int64_t after_ms)
 {
     timer_stop(timer);
     timer->loop = loop;
-    timer->due_ms = clock_now_ms() + (after_ms > 0 ? after_ms : 0);
-    struct timer *before = NULL, *after = only.timers;
-    while (after && after->due_ms <= timer->due_ms) {
-        before = after;
-        after = after->next;
-    }
-    timer->prev = before;
-    timer->next = after;
-    *(before ? &before->next : &only.timers) = timer;
-    if (after) {
-        after->prev = timer;
-    }
+    timers_add(&only.timers, timer, clock_now_ms() + (after_ms > 0 ? after_ms : 0));
 }
 
 void timer_stop(struct timer *timer)
 {
-    if (!timer->loop) {
-        return;
+    if (timer_is_running(timer)) {
+        timers_remove(&only.timers, timer);
     }
-    *(timer->prev ? &timer->prev->next : &only.timers) = timer->next;
-    if (timer->next) {
-        timer->next->prev = timer->prev;
-    }
-    timer->loop = NULL;
-    timer->next = timer->prev = NULL;
 }
