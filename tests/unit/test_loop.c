@@ -215,15 +215,14 @@ END_TEST
 START_TEST(test_timer_stops_others_and_restarts_itself)
 {
     struct numbers numbers = {.loop = start(), .gate = GATE_INIT};
-    struct alarm alarms[4] = {
-        {.after = 10}, {.after = 20, .again_ms = 5}, {.after = 15}, {.after = 30}};
+    struct alarm alarms[] = {{.after = 10}, {.after = 20, .again_ms = 5}, {.after = 15}};
     alarms[0].stops = &alarms[2]; /* one that waits */
     alarms[1].stops = &alarms[0]; /* one that has fired: no-op */
-    run_plan(&numbers, alarms, 4, 4);
-    static const int order[] = {0, 1, 1, 3};
-    for (int i = 0; i < 4; i++)
+    run_plan(&numbers, alarms, 3, 3);
+    static const int order[] = {0, 1, 1};
+    for (int i = 0; i < 3; i++)
         ck_assert_int_eq(numbers.values[i], order[i]);
-    ck_assert_int_eq(numbers.count, 4);
+    ck_assert_int_eq(numbers.count, 3);
     loop_stop(numbers.loop);
 }
 END_TEST
