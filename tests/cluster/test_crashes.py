@@ -42,11 +42,7 @@ def test_a_crash_during_a_create_leaves_one_or_none(fresh):
         server.start()
     for number in range(5):
         id = f"half-{number}"
-        def settled():
-            answer = client.request("GET", f"/v1/sandboxes/{id}", (200, 410)).json()
-            state = answer.get("sandbox", answer)["state"]
-            return state if state in ("running", "failed", "gone") else None
-        state = wait_until(settled, 60, f"{id} being settled")
+        state = client.settled(id)
         assert objects_of(id) == ([f"Pod/sandbox-{id}"] if state == "running" else []), state
         client.delete(id)
     assert pods_of(server) == []

@@ -13,6 +13,7 @@ import struct
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote, quote_from_bytes
 
@@ -51,6 +52,17 @@ def wait_until(predicate, timeout=30, what="the condition"):
             return value
         assert time.monotonic() < end, f"{what() if callable(what) else what} did not come about in {timeout} s"
         time.sleep(0.02)
+
+
+def at_once(count, call):
+    """The results of COUNT calls that begin together."""
+    barrier = threading.Barrier(count)
+
+    def one(_):
+        barrier.wait()
+        return call()
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, range(count)))
 
 
 class Problem(AssertionError):
@@ -137,6 +149,18 @@ class Client:
             record.update(response.json() if response.status_code == 200 else response.json()["sandbox"])
             return record if record["state"] == state else None
         return wait_until(look, timeout, lambda: f"{id} being {state}, and not {record},")
+
+    def settled(self, id, timeout=60):
+        """The state of a sandbox once it is being made no longer."""
+        def look():
+            answer = self.request("GET", f"/v1/sandboxes/{id}", (200, 410)).json()
+            state = answer.get("sandbox", answer)["state"]
+            return state if state in ("running", "failed", "gone") else None
+        return wait_until(look, timeout, f"{id} being settled")
+
+    def preview(self, id, expect=(200, 201), **body):
+        body.setdefault("port", 8000)
+        return self.request("POST", f"/v1/sandboxes/{id}/previews", expect, json=body).json()
 
     # --- commands ---------------------------------------------------------------
     def exec(self, id, cmd, expect=200, timeout_s=120, **body):
@@ -271,6 +295,14 @@ class Server:
             return requests.get(self.url + path, timeout=5).status_code
         except requests.RequestException:
             return None
+
+    def revive(self):
+        """After a test that was to leave it running."""
+        code = self.process.poll()
+        if code is not None:
+            self.process = None
+            self.start()
+            raise AssertionError(f"the server ended with {code}")
 
     def kill(self):
         """SIGKILL: a crash."""

@@ -1,14 +1,13 @@
 """From create to gone: B17, B24, B47, B48 (repeated use of an id), B49, and the rules for input."""
 
 import json
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
 
 from fake_http import Closed
-from server import reset, open_request, wait_until
+from server import at_once, open_request, reset, wait_until
 
 LABEL = "podsandbox.dev/sandbox-id"
 
@@ -89,13 +88,7 @@ def test_b17_a_pod_of_that_name_that_is_not_ours(client, api):
 
 def test_b17_same_key_at_once_is_one_pod(client, api):
     before = len(api.seen("create", "pods"))
-    barrier = threading.Barrier(8)
-
-    def create(_):
-        barrier.wait()
-        return client.create(headers={"Idempotency-Key": "key-1"}, labels={"x": "1"})
-    with ThreadPoolExecutor(8) as pool:
-        records = list(pool.map(create, range(8)))
+    records = at_once(8, lambda: client.create(headers={"Idempotency-Key": "key-1"}, labels={"x": "1"}))
     assert len(api.seen("create", "pods")) == before + 1
     client.delete(records[0]["id"])
 

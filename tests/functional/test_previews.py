@@ -21,11 +21,6 @@ def box(client):
     client.delete("web", expect=(202, 204))
 
 
-def preview(client, box, expect=(200, 201), **body):
-    body.setdefault("port", 8000)
-    return client.request("POST", f"/v1/sandboxes/{box}/previews", expect, json=body).json()
-
-
 def objects(api, box):
     return {(kind, name) for kind, name in api.sandbox_objects(box) if kind in KINDS}
 
@@ -38,7 +33,7 @@ def fetch(api, box, port, host="10.244.0.2"):
 
 
 def test_a_preview(client, api, box):
-    made = preview(client, box, command=PORT_SERVER)
+    made = client.preview(box, command=PORT_SERVER)
     assert made["url"] == "http://web.127.0.0.1.nip.io/" and made["state"] == "ready" and made["port"] == 8000
     assert made["service"] == "preview-web" and made["ingress"] == "preview-web" and made["visibility"] == "public"
     assert fetch(api, box, 8000) == "200"
@@ -61,7 +56,7 @@ def test_a_preview(client, api, box):
 
 
 def test_b54_the_ingress_has_nothing_of_the_caller_but_the_host(client, api, box):
-    preview(client, box, command=PORT_SERVER, subdomain="shop")
+    client.preview(box, command=PORT_SERVER, subdomain="shop")
     ingress = api.get("ingresses", "preview-web")
     assert ingress["spec"] == {
         "ingressClassName": "nginx",
@@ -79,7 +74,7 @@ def test_empty_settings_mean_what_they_say(fresh):
     server = fresh(*options).start()
     client = server.client()
     client.create("plain", resources={"cpu": 64})
-    preview(client, "plain", command=PORT_SERVER)
+    client.preview("plain", command=PORT_SERVER)
     assert "ingressClassName" not in server.api.get("ingresses", "preview-plain")["spec"]
     resources = server.api.get("pods", "sandbox-plain")["spec"]["containers"][0]["resources"]
     assert resources["requests"]["cpu"] == resources["limits"]["cpu"] == "64"
@@ -98,14 +93,14 @@ def test_another_domain(fresh):
     server = fresh("--preview-domain", "preview.acme.test", "--preview-scheme", "https", "--preview-port", "8443").start()
     client = server.client()
     client.create("run-9")
-    made = preview(client, "run-9", wait=False, expect=(201, 202))
+    made = client.preview("run-9", wait=False, expect=(201, 202))
     assert made["url"] == "https://run-9.preview.acme.test:8443/" and made["host"] == "run-9.preview.acme.test"
     assert server.api.get("ingresses", "preview-run-9")["spec"]["rules"][0]["host"] == "run-9.preview.acme.test"
 
 
 def test_further_ports(client, api, box):
-    preview(client, box, command=PORT_SERVER)
-    second = preview(client, box, port=8001, command=["python3", "-m", "http.server", "8001"])
+    client.preview(box, command=PORT_SERVER)
+    second = client.preview(box, port=8001, command=["python3", "-m", "http.server", "8001"])
     assert second["url"] == "http://8001-web.127.0.0.1.nip.io/" and second["service"] == "preview8001-web"
     assert len(objects(api, box)) == 6
     client.delete(box)
@@ -113,7 +108,7 @@ def test_further_ports(client, api, box):
 
 
 def test_a_port_on_loopback_only_is_forwarded(client, api, box):
-    made = preview(client, box, command=["python3", "-m", "http.server", "8000", "--bind", "127.0.0.1"])
+    made = client.preview(box, command=["python3", "-m", "http.server", "8000", "--bind", "127.0.0.1"])
     assert made["state"] == "ready"
     assert fetch(api, box, 8000) == "200"
 
@@ -121,7 +116,7 @@ def test_a_port_on_loopback_only_is_forwarded(client, api, box):
 def test_twenty_times_the_same_id(client, api):
     for _ in range(20):
         client.create("cycle")
-        preview(client, "cycle", command=PORT_SERVER)
+        client.preview("cycle", command=PORT_SERVER)
         client.delete("cycle")
         assert api.sandbox_objects("cycle") == []
 
@@ -139,7 +134,7 @@ def test_b48_a_step_is_refused(client, api, box, kind, code, message, want):
     assert objects(api, box) == set()
     assert client.get(f"/v1/sandboxes/{box}/previews")["items"] == []
     wait_until(lambda: not api.node.container(box).processes(), what="the command's end")
-    assert preview(client, box, command=PORT_SERVER)["state"] == "ready"  # and it works again
+    assert client.preview(box, command=PORT_SERVER)["state"] == "ready"  # and it works again
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -160,7 +155,7 @@ def test_b48_killed_after_a_step(server, client, api, box, kind):
         server.kill()
         raise Closed("the client is dead")
     api.fault(crash, verb="create", kind=kind)
-    thread = threading.Thread(target=lambda: _ignore(lambda: preview(client, box, command=PORT_SERVER)))
+    thread = threading.Thread(target=lambda: _ignore(lambda: client.preview(box, command=PORT_SERVER)))
     thread.start()
     thread.join(60)
     wait_until(lambda: server.process.poll() is not None, what="the server's death")
@@ -183,7 +178,7 @@ def _ignore(action):
 @pytest.mark.parametrize("kind", KINDS)
 def test_b48_an_object_cannot_be_deleted(client, api, box, kind):
     api.collects_garbage = False
-    preview(client, box, command=PORT_SERVER)
+    client.preview(box, command=PORT_SERVER)
     fault = api.refuse(500, "etcd is full", verb="delete", kind=kind)
     problem = client.problem("DELETE", f"/v1/sandboxes/{box}", 502)
     assert fault.hits == 1 and problem["retryable"] and problem["headers"]["Retry-After"], problem
@@ -196,7 +191,7 @@ def test_b48_an_object_cannot_be_deleted(client, api, box, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_b48_a_delete_is_asked_again_until_all_is_gone(client, api, box, kind):
     api.collects_garbage = False
-    preview(client, box, command=PORT_SERVER)
+    client.preview(box, command=PORT_SERVER)
     fault = api.refuse(403, "cannot delete", verb="delete", kind=kind, times=None)
     for _ in range(3):
         assert "cannot delete" in client.problem("DELETE", f"/v1/sandboxes/{box}", 502, "backend_forbidden")["detail"]
@@ -212,7 +207,7 @@ def test_b48_a_delete_is_asked_again_until_all_is_gone(client, api, box, kind):
 def test_b48_the_answer_to_a_removal_is_lost(client, api, box, kind, after):
     """The delete of an object gets no answer, whether it was done or not: nothing stays, and the record does not lie."""
     api.collects_garbage = False
-    preview(client, box, command=PORT_SERVER)
+    client.preview(box, command=PORT_SERVER)
     fault = api.cut(after=after, verb="delete", kind=kind)
     response = client.request("DELETE", f"/v1/sandboxes/{box}", (204, 502, 503))
     assert fault.hits == 1
@@ -224,7 +219,7 @@ def test_b48_the_answer_to_a_removal_is_lost(client, api, box, kind, after):
 
 def test_b48_without_garbage_collection_nothing_stays(client, api, box):
     api.collects_garbage = False
-    preview(client, box, command=PORT_SERVER)
+    client.preview(box, command=PORT_SERVER)
     client.delete(box)
     assert api.sandbox_objects(box) == []
 
@@ -255,7 +250,7 @@ def test_killed_while_publishing(server, client, api, box, kind):
     """The command runs and is on record with its preview: the next server completes what was begun."""
     held = api.hold(verb="create", kind=kind)
     with ThreadPoolExecutor(1) as pool:
-        lost = pool.submit(_ignore, lambda: preview(client, box, command=PORT_SERVER))
+        lost = pool.submit(_ignore, lambda: client.preview(box, command=PORT_SERVER))
         held.wait()
         wait_until(lambda: fetch(api, box, 8000) == "200", what="the command serving")
         server.kill()
@@ -272,7 +267,7 @@ def test_killed_while_publishing(server, client, api, box, kind):
 
 
 def test_killed_between_adoption_and_the_look_for_previews(server, client, api, box):
-    preview(client, box, command=PORT_SERVER)
+    client.preview(box, command=PORT_SERVER)
     server.stop()
     server.forget()
     held = api.hold(verb="list", kind="services", times=None)
@@ -292,7 +287,7 @@ def test_killed_between_adoption_and_the_look_for_previews(server, client, api, 
 
 
 def test_previews_survive_a_restart_and_the_loss_of_the_store(server, client, api, box):
-    preview(client, box, command=PORT_SERVER, subdomain="stays")
+    client.preview(box, command=PORT_SERVER, subdomain="stays")
     for empty in (False, True):
         server.restart(empty_store=empty)
         client.wait_state(box, "running")

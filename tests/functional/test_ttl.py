@@ -1,11 +1,10 @@
 """Deadlines and the reaper where the cluster is asked, and what a sweep may and may not touch."""
 
 import json
-import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
-from server import wait_until
+from server import at_once, wait_until
 
 OPTIONS = ("--reap-every", "0.5")
 
@@ -99,11 +98,5 @@ def test_tombstones_are_forgotten(fresh):
 def test_deletes_at_once_are_one(client, api):
     client.create("together")
     before = len(api.seen("delete", "pods"))
-    barrier = threading.Barrier(8)
-
-    def delete(_):
-        barrier.wait()
-        return client.request("DELETE", "/v1/sandboxes/together").status_code
-    with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(delete, range(8))) == {204}
+    assert set(at_once(8, lambda: client.request("DELETE", "/v1/sandboxes/together").status_code)) == {204}
     assert len(api.seen("delete", "pods")) - before <= 2

@@ -15,18 +15,12 @@ def web(client):
     client.delete("web", expect=(202, 204))
 
 
-def preview(client, box, expect=(200, 201), **body):
-    body.setdefault("port", 8000)
-    return client.request("POST", f"/v1/sandboxes/{box}/previews", expect, json=body).json()
-
-
 def previews(client, box):
     return client.get(f"/v1/sandboxes/{box}/previews")["items"]
 
 
-@pytest.mark.needs("previews")
 def test_made_listed_and_deleted(client, web):
-    made = preview(client, web, command=SERVE)
+    made = client.preview(web, command=SERVE)
     assert made["host"].startswith("web.") and made["url"].startswith(f"http://{made['host']}")
     assert made["state"] == "ready" and made["port"] == 8000 and made["visibility"] == "public"
     assert [(item["port"], item["url"]) for item in previews(client, web)] == [(8000, made["url"])]
@@ -38,7 +32,7 @@ def test_made_listed_and_deleted(client, web):
 @reachable
 def test_what_a_browser_gets(server, client, web):
     client.put(web, "hi.txt", "grüße\n".encode())
-    made = preview(client, web, command=SERVE)
+    made = client.preview(web, command=SERVE)
     assert server.fetch(web, made, "/hi.txt") == (200, "grüße\n")
     client.put(web, "hi.txt", b"changed\n")
     assert server.fetch(web, made, "/hi.txt") == (200, "changed\n")
@@ -47,22 +41,20 @@ def test_what_a_browser_gets(server, client, web):
 @reachable
 def test_a_port_on_loopback_only_is_reached(server, client, web):
     client.put(web, "hi.txt", b"hi\n")
-    made = preview(client, web, command=[*SERVE, "--bind", "127.0.0.1"])
+    made = client.preview(web, command=[*SERVE, "--bind", "127.0.0.1"])
     assert made["state"] == "ready"
     assert server.fetch(web, made, "/hi.txt") == (200, "hi\n")
 
 
-@pytest.mark.needs("previews")
 def test_further_ports_and_a_subdomain(client, web):
-    first = preview(client, web, command=SERVE, subdomain="shop")
-    second = preview(client, web, port=8001, command=["python3", "-m", "http.server", "8001"])
+    first = client.preview(web, command=SERVE, subdomain="shop")
+    second = client.preview(web, port=8001, command=["python3", "-m", "http.server", "8001"])
     assert first["host"].startswith("shop.") and second["host"].startswith("8001-web.")
     assert sorted(item["port"] for item in previews(client, web)) == [8000, 8001]
 
 
-@pytest.mark.needs("previews")
 def test_hosts_are_taken_once(client, web):
-    preview(client, web, command=SERVE, subdomain="one-host")
+    client.preview(web, command=SERVE, subdomain="one-host")
     client.create("other")
     problem = client.problem("POST", "/v1/sandboxes/other/previews", 409, "host_taken", json={"port": 8000, "subdomain": "one-host"})
     assert "one-host" in problem["detail"]
@@ -73,8 +65,8 @@ def test_hosts_are_taken_once(client, web):
 
 @reachable
 def test_the_same_port_again_replaces_it(client, web):
-    first = preview(client, web, command=["sh", "-c", "exec python3 -m http.server 8000 --directory /tmp"])
-    second = preview(client, web, command=SERVE)
+    first = client.preview(web, command=["sh", "-c", "exec python3 -m http.server 8000 --directory /tmp"])
+    second = client.preview(web, command=SERVE)
     assert second["exec"] != first["exec"] and second["state"] == "ready"
     assert client.get(f"/v1/sandboxes/{web}/execs/{first['exec']}")["state"] == "exited"
     assert len(previews(client, web)) == 1
@@ -90,14 +82,14 @@ def test_a_command_that_ends_is_a_service_error(client, web):
 
 @reachable
 def test_its_command_ends_with_it(client, web):
-    made = preview(client, web, command=SERVE, env={"X": "1 2"})
+    made = client.preview(web, command=SERVE, env={"X": "1 2"})
     client.request("DELETE", f"/v1/sandboxes/{web}/previews/8000", 204)
     assert wait_until(lambda: client.get(f"/v1/sandboxes/{web}/execs/{made['exec']}")["state"] == "exited")
 
 
 @reachable
 def test_log_of_a_preview(client, web):
-    preview(client, web, command=["sh", "-c", "echo $GREETING from the app; exec python3 -u -m http.server 8000"],
+    client.preview(web, command=["sh", "-c", "echo $GREETING from the app; exec python3 -u -m http.server 8000"],
             env={"GREETING": "hello"})
     assert "hello from the app" in client.request("GET", f"/v1/sandboxes/{web}/previews/8000/log", 200).text
 
@@ -105,12 +97,12 @@ def test_log_of_a_preview(client, web):
 @reachable
 def test_without_a_command(client, web):
     client.exec(web, "python3 -m http.server 8000 >/dev/null 2>&1 &")
-    assert preview(client, web)["state"] == "ready"
+    assert client.preview(web)["state"] == "ready"
 
 
 @reachable
 def test_without_waiting(client, web):
-    made = preview(client, web, expect=(201, 202), command=["sh", "-c", "sleep 0.5; exec python3 -m http.server 8000"], wait=False)
+    made = client.preview(web, expect=(201, 202), command=["sh", "-c", "sleep 0.5; exec python3 -m http.server 8000"], wait=False)
     assert made["state"] == "starting"
     wait_until(lambda: previews(client, web)[0]["state"] == "ready")
 
@@ -136,14 +128,14 @@ def test_previews_survive_a_restart(server, client, web):
 @pytest.mark.needs("programs", "previews", "adoption")
 def test_previews_survive_the_loss_of_the_store(server, client, web):
     """Those that the substrate publishes: it knows them, too."""
-    if preview(client, web, command=SERVE)["service"] is None:
+    if client.preview(web, command=SERVE)["service"] is None:
         pytest.skip("the server's own proxy knows previews from the store alone, README says")
     survives(server, client, web, empty_store=True)
 
 
 def survives(server, client, web, empty_store):
     client.put(web, "hi.txt", b"hi\n")
-    made = preview(client, web, command=SERVE, subdomain="stays")
+    made = client.preview(web, command=SERVE, subdomain="stays")
     server.restart(empty_store=empty_store)
     client.wait_state(web, "running")
     items = wait_until(lambda: previews(client, web))
@@ -151,11 +143,10 @@ def survives(server, client, web, empty_store):
     assert server.fetch(web, made, "/hi.txt") == (200, "hi\n")
 
 
-@pytest.mark.needs("previews")
 def test_it_goes_with_its_sandbox(client):
     client.create("leaving")
-    preview(client, "leaving", command=SERVE, subdomain="set-free")
+    client.preview("leaving", command=SERVE, subdomain="set-free")
     client.delete("leaving")
     client.create("next")
-    assert preview(client, "next", command=SERVE, subdomain="set-free")["state"] == "ready"
+    assert client.preview("next", command=SERVE, subdomain="set-free")["state"] == "ready"
     client.delete("next")

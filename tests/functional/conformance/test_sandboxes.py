@@ -1,10 +1,11 @@
 """From create to gone: B17, B24, B48 (repeated use of an id), and the rules for input."""
 
 import json
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
+from server import at_once
 
 
 def test_create_show_list_delete(client):
@@ -192,13 +193,7 @@ def test_events_tell_what_happened(client):
 
 
 def test_b17_same_key_at_once(client):
-    barrier = threading.Barrier(8)
-
-    def create(_):
-        barrier.wait()
-        return client.create(headers={"Idempotency-Key": "key-1"}, labels={"x": "1", "key": "one"})
-    with ThreadPoolExecutor(8) as pool:
-        records = list(pool.map(create, range(8)))
+    records = at_once(8, lambda: client.create(headers={"Idempotency-Key": "key-1"}, labels={"x": "1", "key": "one"}))
     assert len({record["uid"] for record in records}) == 1
     assert len(client.list("&label=key=one")) == 1
     client.create_problem(409, "idempotency_conflict", headers={"Idempotency-Key": "key-1"}, labels={"x": "2", "key": "one"})
@@ -216,10 +211,4 @@ def test_idempotency_key_syntax(client):
 
 def test_deletes_at_once_are_one(client):
     client.create("together")
-    barrier = threading.Barrier(8)
-
-    def delete(_):
-        barrier.wait()
-        return client.request("DELETE", "/v1/sandboxes/together").status_code
-    with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(delete, range(8))) == {204}
+    assert set(at_once(8, lambda: client.request("DELETE", "/v1/sandboxes/together").status_code)) == {204}

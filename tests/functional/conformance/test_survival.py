@@ -106,12 +106,7 @@ def test_b49_a_crash_during_a_create_leaves_one_or_none(server, client):
         server.start()
     for number in range(5):
         id = f"half-{number}"
-
-        def settled():
-            answer = client.request("GET", f"/v1/sandboxes/{id}", (200, 410)).json()
-            state = answer.get("sandbox", answer)["state"]
-            return state if state in ("running", "failed", "gone") else None
-        if wait_until(settled, 60, f"{id} being settled") == "running":
+        if client.settled(id) == "running":
             assert client.exec(id, ["true"])["exit_code"] == 0
         client.delete(id)
 
