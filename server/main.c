@@ -44,7 +44,7 @@ static enum log_level log_level_of(const char *name)
             return (enum log_level)i;
         }
     }
-    return LOG_LEVEL_INFO;
+    return LOG_LEVEL_INFO; /* not reached: the options take no other */
 }
 
 /* The instance is a label of every object: by default a hash of the key, so that a copy of the

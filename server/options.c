@@ -54,6 +54,8 @@ static const char *expected(const struct option_entry *entry)
         [OPTION_TEXT] = "a text",
         [OPTION_TEXT_NEEDED] = "something, or be left out",
         [OPTION_TEXT_OR_EMPTY] = "a text",
+        [OPTION_CHOICE] = "one of ",
+        [OPTION_CHOICES] = "a comma list of ",
         [OPTION_NUMBER] = "a number in range",
         [OPTION_SECONDS] = "seconds in range",
         [OPTION_BYTES] = "bytes in range, such as 64Mi",
@@ -62,10 +64,42 @@ static const char *expected(const struct option_entry *entry)
     return words[entry->type];
 }
 
+static bool is_choice(const struct option_entry *entry)
+{
+    return entry->type == OPTION_CHOICE || entry->type == OPTION_CHOICES;
+}
+
 static bool is_text(const struct option_entry *entry)
 {
     return entry->type == OPTION_TEXT || entry->type == OPTION_TEXT_NEEDED ||
-           entry->type == OPTION_TEXT_OR_EMPTY;
+           entry->type == OPTION_TEXT_OR_EMPTY || is_choice(entry);
+}
+
+static bool is_among(const char *choices, const char *word, size_t len)
+{
+    while (*choices) {
+        size_t choice = strcspn(choices, "|");
+        if (choice == len && memcmp(choices, word, len) == 0) {
+            return true;
+        }
+        choices += choice + (choices[choice] == '|');
+    }
+    return false;
+}
+
+static bool choice_ok(const struct option_entry *entry, const char *text)
+{
+    if (entry->type == OPTION_CHOICE) {
+        return is_among(entry->value, text, strlen(text));
+    }
+    for (const char *at = text; *at;) {
+        size_t len = strcspn(at, ",");
+        if (!is_among(entry->value, at, len)) {
+            return false;
+        }
+        at += len + (at[len] == ',');
+    }
+    return true;
 }
 
 /* SOURCE names where TEXT came from, for the message. */
@@ -78,7 +112,11 @@ static int set_option(struct options *options, const struct option_entry *entry,
         if (!*text && entry->type == OPTION_TEXT_NEEDED) {
             return err_set(err, ERR_CONFIG, "%s: '' must be %s", source, expected(entry));
         }
-        bool counts = *text || entry->type == OPTION_TEXT_OR_EMPTY;
+        if (is_choice(entry) && !choice_ok(entry, text)) {
+            return err_set(err, ERR_CONFIG, "%s: '%s' must be %s%s", source, text, expected(entry),
+                           entry->value);
+        }
+        bool counts = *text || entry->type == OPTION_TEXT_OR_EMPTY || entry->type == OPTION_CHOICES;
         free(*(char **)member);
         *(char **)member = counts ? xstrdup(text) : NULL;
         return 0;
@@ -280,10 +318,6 @@ static int check(const struct options *options, struct err *err)
         return err_set(err, ERR_CONFIG,
                        "a default is above its ceiling (--ttl, --ready-timeout, --exec-timeout)");
     }
-    if (strcmp(options->preview_scheme, "http") != 0 &&
-        strcmp(options->preview_scheme, "https") != 0) {
-        return err_set(err, ERR_CONFIG, "--preview-scheme must be http or https");
-    }
     return 0;
 }
 
@@ -292,7 +326,7 @@ static int check(const struct options *options, struct err *err)
 
 static void show_option(const struct option_entry *entry)
 {
-    char left[64];
+    char left[80];
     if (entry->group) {
         printf("\n%s\n", entry->group);
     }

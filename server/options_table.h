@@ -9,6 +9,8 @@ enum option_type {
     OPTION_TEXT,
     OPTION_TEXT_NEEDED,
     OPTION_TEXT_OR_EMPTY,
+    OPTION_CHOICE,  /* const char *: one of those in `value`, which are separated by '|' */
+    OPTION_CHOICES, /* const char *: a comma list of them; an empty one counts */
     OPTION_NUMBER,  /* int64_t */
     OPTION_SECONDS, /* int64_t milliseconds, given in seconds (fractions allowed) */
     OPTION_BYTES,   /* int64_t, given as a quantity */
@@ -22,7 +24,7 @@ struct option_entry {
     size_t offset;
     const char *fallback; /* NULL: not set */
     int64_t min, max;     /* of a number, or of milliseconds */
-    const char *value;    /* what the help calls it */
+    const char *value;    /* what the help calls it; of a choice: what there is */
     const char *help;
     const char *group; /* set on the first of a group: its heading */
 };

@@ -20,9 +20,6 @@ int preview_mode_choose(const struct options *options, const struct driver *driv
     bool publishes = driver->ops->publish != NULL;
     bool proxy = strcmp(name, "proxy") == 0;
 
-    if (!proxy && strcmp(name, "substrate") != 0 && strcmp(name, "auto") != 0)
-        return err_set(err, ERR_CONFIG, "--preview-mode is auto, substrate or proxy, not '%s'",
-                       name);
     if (strcmp(name, "substrate") == 0 && !publishes)
         return err_set(err, ERR_CONFIG,
                        "--preview-mode substrate: the driver %s has no way of its own to publish a "

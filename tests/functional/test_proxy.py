@@ -520,4 +520,4 @@ def test_keys_of_the_api_never_reach_the_program(fresh):
 def test_modes(fresh):
     one = fresh("--preview-mode", "odd")
     one.spawn().process.wait(20)
-    assert "--preview-mode is auto, substrate or proxy" in one.log()
+    assert "must be one of auto|substrate|proxy" in one.log()

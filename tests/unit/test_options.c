@@ -136,6 +136,15 @@ START_TEST(test_refused)
         {"--cpu|-1", "--cpu"},
         {"--ttl|7200|--max-lifetime|3600", "--ttl"},
         {"--preview-scheme|ftp", "--preview-scheme"},
+        {"--log-level|bogus", "--log-level: 'bogus' must be one of debug|info|warn|error"},
+        {"--log-level|deb", "--log-level"},
+        {"--log-level|info|--log-level|INFO", "--log-level"},
+        {"--log-level|debug,info", "--log-level"},
+        {"--pull-policy|always", "--pull-policy"},
+        {"--allow-pull-policies|Always,Sometimes", "--allow-pull-policies"},
+        {"--allow-pull-policies|,Always", "--allow-pull-policies"},
+        {"--preview-mode|http", "--preview-mode"},
+        {"--agent-delivery|pigeon", "--agent-delivery"},
         {"--listen=", "--listen: '' must"},
         {"--driver=", "--driver"},
         {"--store=", "--store"},
@@ -198,11 +207,26 @@ START_TEST(test_empty_is_explained)
 {
     for (size_t i = 0; i < option_count; i++) {
         const struct option_entry *entry = &option_table[i];
-        bool counts =
-            entry->type == OPTION_TEXT_OR_EMPTY || (entry->type == OPTION_TEXT && entry->fallback);
+        bool counts = entry->type == OPTION_TEXT_OR_EMPTY || entry->type == OPTION_CHOICES ||
+                      (entry->type == OPTION_TEXT && entry->fallback);
 
         ck_assert_msg(!counts || strstr(entry->help, "empty: "), "%s", entry->name);
     }
+}
+END_TEST
+
+/* Every text that the help offers a choice for is checked before anything starts. */
+START_TEST(test_choices)
+{
+    struct options options;
+    struct err err;
+    const char *all = "--log-level|warn|--pull-policy|Never|--allow-pull-policies|Never,Always|"
+                      "--preview-mode|proxy|--preview-scheme|https|--agent-delivery|init";
+
+    ck_assert_msg(load(all, &options, &err) == OPTIONS_RUN, "%s", err.msg);
+    ck_assert_str_eq(options.log_level, "warn");
+    ck_assert_str_eq(options.allow_pull_policies, "Never,Always");
+    options_done(&options);
 }
 END_TEST
 
@@ -317,6 +341,7 @@ int main(void)
     tcase_add_test(cases, test_refused);
     tcase_add_test(cases, test_empty);
     tcase_add_test(cases, test_empty_is_explained);
+    tcase_add_test(cases, test_choices);
     tcase_add_test(cases, test_refused_file);
     tcase_add_test(cases, test_help);
     tcase_add_test(cases, test_hash_key);
