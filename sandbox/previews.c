@@ -343,6 +343,28 @@ int preview_remove(struct sandbox *sandbox, int64_t port, struct err *err)
     return store_delete_preview(sandbox->all->store, sandbox->uid, port, err);
 }
 
+/* Without its names the row is one that was never published: see previews_finish(). */
+void preview_withdraw(struct sandbox *sandbox, int64_t port)
+{
+    cleanup(preview_rows_done) struct preview_rows rows = {0};
+    const struct preview_row *found = NULL;
+    struct err err = {0}, why = {0};
+    if (preview_remove(sandbox, port, &err) == 0 || err.code == ERR_NOT_FOUND) {
+        return;
+    }
+    log_event(LOG_LEVEL_WARN, "preview not taken down yet", "id", sandbox->id, "error", err.msg,
+              NULL);
+    if (find(sandbox, port, &rows, &found, &why) == 0) {
+        struct preview_row row = *found;
+        row.service = row.ingress = NULL;
+        if (store_put_preview(sandbox->all->store, &row, &why) == 0) {
+            preview_leave_to_sweep(sandbox);
+            return;
+        }
+    }
+    log_event(LOG_LEVEL_WARN, "preview stays on record", "id", sandbox->id, "error", why.msg, NULL);
+}
+
 int preview_probe(struct sandbox *sandbox, int64_t port, int64_t timeout_ms, struct call **ret_call,
                   struct err *err)
 {

@@ -44,6 +44,8 @@ int preview_begin(struct sandbox *sandbox, struct preview_request *request, cons
                   bool first, struct exec **ret_exec, struct err *err) must_check;
 /* Takes it down: what is published, the record; not its command. ERR_NOT_FOUND. */
 int preview_remove(struct sandbox *sandbox, int64_t port, struct err *err) must_check;
+/* The same for one whose command has ended; what cannot be removed now the sweep removes. */
+void preview_withdraw(struct sandbox *sandbox, int64_t port);
 /* A started call that waits until the port answers (at most TIMEOUT_MS), forwarding to loopback. */
 int preview_probe(struct sandbox *sandbox, int64_t port, int64_t timeout_ms, struct call **ret_call,
                   struct err *err) must_check;

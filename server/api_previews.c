@@ -5,7 +5,6 @@
 #include "base/buf.h"
 #include "base/caps.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "sandbox/previews.h"
 #include "sandbox/sandboxes.h"
 #include "server/fake_notes.h"
@@ -140,36 +139,41 @@ static int append_tail(struct request *request, int64_t number, int stream, size
     return 0;
 }
 
-/* Unless another request has replaced it meanwhile, or is about to. */
-static void take_back(struct request *request, struct preview_state *state)
+/* The claim is ours. Unless another request has replaced it meanwhile. */
+static void take_back(struct request *request, const struct preview_state *state)
 {
     struct sandbox *sandbox = request_sandbox(request);
     int64_t number = 0, port = state->want.port;
-    struct err err = {0};
-    if (!preview_claim(sandbox)) {
-        return;
+    if (preview_exec(sandbox, port, &number, NULL) == 0 && number == exec_number(state->exec)) {
+        preview_withdraw(sandbox, port);
     }
-    if (preview_exec(sandbox, port, &number, &err) == 0 && number == exec_number(state->exec) &&
-        preview_remove(sandbox, port, &err) < 0) {
-        log_event(LOG_LEVEL_WARN, "preview not taken down yet", "error", err.msg, NULL);
-    }
-    preview_release(sandbox);
 }
 
 /* The command ended before anything listened: the preview is taken back, the log's tail says why.
- */
-static enum verdict command_failed(struct request *request, struct preview_state *state)
+ * Another port of the sandbox may be changing just now. */
+static enum verdict command_failed(struct request *request)
 {
+    struct preview_state *state = request_state(request);
+    struct sandbox *sandbox = request_sandbox(request);
+    struct event *changed = sandbox_changed(sandbox);
+    uint64_t seen = event_count(changed);
     struct err err = {0};
     cleanup_buf struct buf text = BUF_INIT(2 * PROBLEM_TAIL);
     int64_t number = exec_number(state->exec);
-    if (exec_problem(state->exec, &err)) {
+    if (preview_claim(sandbox)) {
+        state->changing = sandbox;
+    } else if (!request_client_gone(request)) {
+        return request_wait(request, changed, seen, 0, command_failed);
+    }
+    if (state->changing) {
         take_back(request, state);
+        change_over(state);
+    }
+    if (exec_problem(state->exec, &err)) {
         return reply_masked_problem(request, &err);
     }
     (void)(append_tail(request, number, 1, PROBLEM_TAIL / 2, &text, &err) == 0 &&
            append_tail(request, number, 2, PROBLEM_TAIL / 2, &text, &err) == 0);
-    take_back(request, state);
     struct err why = {0}; /* such as that the program does not exist */
     bool known = exec_error(state->exec, &why);
     (void)err_set(
@@ -218,7 +222,7 @@ static enum verdict ready_wait(struct request *request)
         return reply_preview(request, state->want.port, ready != 0, 201);
     }
     if (state->exec && exec_ended(state->exec)) {
-        return command_failed(request, state);
+        return command_failed(request);
     }
     if (probe == CALL_FAILED && err.code != ERR_TIMEOUT) {
         return reply_masked_problem(request, &err);

@@ -276,6 +276,32 @@ START_TEST(test_removal_fails)
 }
 END_TEST
 
+/* The sweep removes what could not be when its command had ended, and until then only that. */
+START_TEST(test_withdrawn_by_the_sweep)
+{
+    struct exec *exec = NULL;
+    ck_assert_int_eq(publish(sandbox, 8000, NULL, "serve", &exec), ERR_NONE);
+    must_publish(9000, "other");
+    world_run(&world);
+    exec_unref(preview_end_command(sandbox, 8000));
+    world_run(&world);
+    ck_assert(exec_ended(exec));
+    world.substrate.fail_unpublish = ERR_BACKEND;
+    preview_withdraw(sandbox, 8000);
+    ck_assert_uint_eq(count_rows(), 2);
+    world.substrate.fail_unpublish = ERR_NONE;
+    world_sweep(&world);
+    ck_assert_uint_eq(count_rows(), 1);
+    cleanup_json struct json *json = shown(9000, true);
+    ck_assert_str_eq(json_get_text(json, "host"), "other.preview.example");
+    preview_withdraw(sandbox, 9000); /* at once */
+    ck_assert_uint_eq(count_rows(), 0);
+    preview_withdraw(sandbox, 9000); /* nothing is there */
+    ck_assert_uint_eq(substrate_objects(&world.substrate, "a"), 0);
+    exec_unref(exec);
+}
+END_TEST
+
 START_TEST(test_replaced)
 {
     struct exec *exec = NULL;
@@ -404,6 +430,7 @@ int main(void)
                                   test_unknown,
                                   test_removed,
                                   test_removal_fails,
+                                  test_withdrawn_by_the_sweep,
                                   test_replaced,
                                   test_b48_publishing_fails,
                                   test_not_running,
