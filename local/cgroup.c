@@ -11,6 +11,7 @@
 #include "base/str.h"
 
 #define PERIOD_US 100000
+#define QUOTA_MIN_US 1000
 #define TEXT_MAX 4096
 
 /* Where controllers of version 1 are mounted: by name, or together with their sibling. */
@@ -199,6 +200,13 @@ void cgroup_name(const struct cgroups *cgroups, const char *id, struct cgroup_pa
     }
 }
 
+/* The kernel gives no less than a millisecond of each period: 10 thousandths of a CPU. */
+static uint64_t quota_us(const struct cgroup_limits *limits)
+{
+    uint64_t quota = limits->cpu_milli * PERIOD_US / 1000;
+    return quota < QUOTA_MIN_US ? QUOTA_MIN_US : quota;
+}
+
 static int limit_version_1(const struct cgroup_paths *paths, const struct cgroup_limits *limits)
 {
     const char *memory = paths->paths[CGROUP_MEMORY], *cpu = paths->paths[CGROUP_CPU];
@@ -212,7 +220,7 @@ static int limit_version_1(const struct cgroup_paths *paths, const struct cgroup
     }
     if (cpu[0] != '\0' &&
         (write_number(cpu, "cpu.cfs_period_us", PERIOD_US) < 0 ||
-         write_number(cpu, "cpu.cfs_quota_us", limits->cpu_milli * PERIOD_US / 1000) < 0 ||
+         write_number(cpu, "cpu.cfs_quota_us", quota_us(limits)) < 0 ||
          write_number(cpu, "cpu.shares", limits->cpu_share_milli * 1024 / 1000 + 2) < 0))
         return -1;
     return pids[0] == '\0' ? 0 : write_number(pids, "pids.max", limits->pids);
@@ -223,7 +231,7 @@ static int limit_version_2(const struct cgroup_paths *paths, const struct cgroup
     const char *memory = paths->paths[CGROUP_MEMORY], *cpu = paths->paths[CGROUP_CPU];
     const char *pids = paths->paths[CGROUP_PIDS];
     cleanup_free char *quota =
-        xasprintf("%llu %d", (unsigned long long)(limits->cpu_milli * PERIOD_US / 1000), PERIOD_US);
+        xasprintf("%llu %d", (unsigned long long)quota_us(limits), PERIOD_US);
     uint64_t weight = limits->cpu_share_milli / 10 + 1;
 
     if (memory[0] != '\0') {

@@ -96,6 +96,13 @@ def test_limits_hold(server, client):
     client.delete("limited")
 
 
+def test_less_of_a_cpu_than_the_kernel_can_give(server, client):
+    for cpu in ("1m", "1u"):
+        client.create("slow", resources={"cpu": cpu})
+        assert client.exec("slow", ["true"])["exit_code"] == 0
+        client.delete("slow")
+
+
 def test_the_kernel_took_the_agent_for_memory(server, client):
     if not client.create("starved", resources={"memory": "64Mi", "memory_request": "32Mi"})["limits"]["memory"]["enforced"]:
         pytest.skip("no limit of memory on this machine")

@@ -352,6 +352,10 @@ START_TEST(test_groups_of_version_2)
         cleanup_free char *name = xasprintf("user/podsandbox-i-1/one/%s", values[i][0]);
         check_file(name, values[i][1]);
     }
+    const struct cgroup_limits tiny = {.memory = 64 << 20, .cpu_milli = 1, .pids = 64};
+    make_file("user/podsandbox-i-1/one/cpu.max", "");
+    ck_assert_int_eq(cgroup_make(&cgroups, &paths, &tiny, &err), 0);
+    check_file("user/podsandbox-i-1/one/cpu.max", "1000 100000");
     ck_assert(!cgroup_had_oom(&paths));
     make_file("user/podsandbox-i-1/one/memory.events", "low 0\noom 3\noom_kill 2\n");
     ck_assert(cgroup_had_oom(&paths));
