@@ -123,6 +123,8 @@ int gate_admit(struct request *request, struct MHD_Connection *connection, const
     take_request_id(request);
     if (strlen(method) >= sizeof(request->method))
         return err_set(err, ERR_INVALID_REQUEST, "the method is too long");
+    if (!str_is_token(method))
+        return err_set(err, ERR_INVALID_REQUEST, "the method is not a token");
     memcpy(request->method, method, strlen(method) + 1);
     if (framing_check(version, request->headers, request->header_count, &request->body_length,
                       err) ||

@@ -55,6 +55,8 @@ SMUGGLING = {
     "chunked in 1.0": post(CHUNKED, JSON, version=b"HTTP/1.0", body=b"0\r\n\r\n" + EVIL),
     "two hosts": post(b"Content-Length: 2", JSON, b"Host: other", body=b"{}" + EVIL),
     "no host": post(b"Content-Length: 2", JSON, host=None, body=b"{}" + EVIL),
+    "method with a control character": b"GE\x01T /v1/sandboxes HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" + EVIL,
+    "method with a colon": b"X:GET /v1/sandboxes HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" + EVIL,
     "bad chunk size": post(CHUNKED, JSON, body=b"zz\r\n{}\r\n0\r\n\r\n" + EVIL),
     "chunk size too long": post(CHUNKED, JSON, body=b"fffffffffffffffff\r\n{}\r\n0\r\n\r\n" + EVIL),
     "absolute target": b"GET http://evil/v1/sandboxes HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" + EVIL,
