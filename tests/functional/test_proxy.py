@@ -514,7 +514,15 @@ def test_keys_of_the_api_never_reach_the_program(fresh):
     assert "authorization" not in site.echo(headers={"Authorization": "bearer   key-of-anna"})["fields"]
     assert site.echo(headers={"Authorization": "Bearer of-the-app"})["fields"]["authorization"] == "Bearer of-the-app"
     assert site.echo(headers={"Authorization": "Basic eDp5"})["fields"]["authorization"] == "Basic eDp5"
+    for others in ("Basic eDp5", "Bearer of-the-app"):  # programs differ in which of two they look at
+        answer = site.raw(f"GET /echo HTTP/1.1\nHost: {{host}}\nConnection: close\nAuthorization: {others}\n"
+                          "Authorization: Bearer key-of-anna\n\n")
+        assert b"200 OK" in answer and b"key-of-anna" not in answer
     assert "key-of-anna" not in one.log()
+
+
+def test_a_method_is_a_token(site):
+    assert site.raw("GE\x01T /echo HTTP/1.1\nHost: {host}\n\n").startswith(b"HTTP/1.1 400 ")
 
 
 def test_modes(fresh):
