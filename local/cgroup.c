@@ -112,7 +112,7 @@ static void open_version_1(struct cgroups *cgroups, const char *mount, const cha
         cleanup_free char *directory = joined(mount, at ? at : name);
         if (!make_parent(directory, instance, cgroups->parents[which]))
             (void)snprintf(cgroups->why, sizeof(cgroups->why),
-                           "no control group can be made in %s: %s", directory, strerror(errno));
+                           "no control group can be made in %s: %m", directory);
     }
 }
 

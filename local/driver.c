@@ -187,15 +187,19 @@ static int local_create(void *self, const struct box_spec *spec, struct box_info
     pthread_mutex_lock(&local->lock);
     int found = claim(local, spec, &box, ret_info, err);
     pthread_mutex_unlock(&local->lock);
-    if (found != 0)
+    if (found != 0 || !box)
         return found < 0 ? -1 : 0;
-    int result = make(local, box, spec, err);
-    bool made = result == 0;
+    bool made = make(local, box, spec, err) == 0;
     pthread_mutex_lock(&local->lock);
+    if (made && box->ended_early) {
+        made = false;
+        (void)err_set(err, ERR_CONTAINER_START, "the sandbox ended at once: %s", box->message);
+        uids_give(&local->uids, box->record.host_uid);
+        box_clear_soon(local, &box->record);
+    }
     if (made) {
         box->phase = PHASE_LIVE;
         box_describe_locked(local, box, ret_info);
-        result = ends_add(local, box, err);
     } else {
         cleanup_fd_close(&box->agent);
         cleanup_fd_close(&box->bwrap);
@@ -204,7 +208,7 @@ static int local_create(void *self, const struct box_spec *spec, struct box_info
     pthread_mutex_unlock(&local->lock);
     if (!made)
         box_free(local, box);
-    return result;
+    return made ? 0 : -1;
 }
 
 /* TERM lets the agent say goodbye; what does not end by that is killed by the watch. */

@@ -25,6 +25,7 @@ struct box {
     struct image image; /* held; `root` NULL: the machine's own */
     int bwrap, agent;   /* pidfds; -1: that process has ended */
     int64_t kill_at_ms; /* clock_now_ms: no more patience; 0: none is needed */
+    bool ended_early;   /* while it was being made */
     bool ended_well;    /* the rest: PHASE_ENDED */
     enum err_code reason;
     char message[512];
@@ -64,6 +65,8 @@ int box_make(struct local *local, struct box *box, const struct box_spec *spec,
 
 /* make.c: removes all that BOX has outside its processes, which have ended; false: not yet. */
 bool box_clear(const struct local *local, const struct box_record *record);
+/* The same with some patience, for where there is no later. */
+void box_clear_soon(const struct local *local, const struct box_record *record);
 
 /* find.c: ends the bubblewrap of a record that does not know its agent yet, and what it started. */
 void box_end_half_made(const struct box_record *record);

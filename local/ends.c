@@ -92,15 +92,18 @@ static void ended(struct local *local, struct box *box)
     struct box_info info;
 
     ends_explain(local, box); /* only this thread touches what it sets */
-    uids_give(&local->uids, box->record.host_uid);
     pthread_mutex_lock(&local->lock);
-    bool going = box->phase == PHASE_GOING;
+    if (box->phase != PHASE_MAKING)
+        uids_give(&local->uids, box->record.host_uid);
+    bool live = box->phase == PHASE_LIVE;
     box->kill_at_ms = 0;
-    if (!going)
+    box->ended_early =
+        box->phase == PHASE_MAKING; /* create() tells, and may free it from here on */
+    if (live)
         box->phase = PHASE_ENDED;
     box_describe_locked(local, box, &info);
     pthread_mutex_unlock(&local->lock);
-    if (!going && !info.foreign)
+    if (live && !info.foreign)
         tell(local, &info);
 }
 

@@ -1,6 +1,5 @@
 /* What earlier servers have left. The record of a box is written before each step of its making, so
  * it says how far that came. */
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +8,6 @@
 #include "local/driver_impl.h"
 
 #define END_MS 5000
-#define CLEAR_TRIES 200
-#define CLEAR_STEP_MS 5
 
 /* bubblewrap ends, of the pipe that its server read from, before it has told its child to go on:
  * that one waits for ever. It still is in the session that began with bubblewrap. */
@@ -86,8 +83,7 @@ static void load(struct local *local, const char *id)
         place_remove_box(&local->place, id); /* nothing else was made yet */
         return;
     }
-    for (int tries = 0; tries < CLEAR_TRIES && !box_clear(local, &record); tries++)
-        (void)poll(NULL, 0, CLEAR_STEP_MS);
+    box_clear_soon(local, &record);
 }
 
 void boxes_load(struct local *local)

@@ -58,10 +58,11 @@ static int place_descriptors(const struct launch *launch, int gate)
 
 static void reset_signals(void)
 {
+    const struct sigaction plain = {.sa_handler = SIG_DFL};
     sigset_t none;
 
     for (int number = 1; number < NSIG; number++)
-        (void)signal(number, SIG_DFL);
+        (void)sigaction(number, &plain, NULL); /* two of them cannot be set */
     sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }

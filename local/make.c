@@ -196,6 +196,12 @@ bool box_clear(const struct local *local, const struct box_record *record)
     return true;
 }
 
+void box_clear_soon(const struct local *local, const struct box_record *record)
+{
+    for (int tries = 0; tries < CLEAR_TRIES && !box_clear(local, record); tries++)
+        (void)poll(NULL, 0, CLEAR_STEP_MS);
+}
+
 static void undo(struct making *making)
 {
     cleanup_fd int agent = process_open(&making->box->record.agent);
@@ -250,7 +256,7 @@ int box_make(struct local *local, struct box *box, const struct box_spec *spec, 
     cgroup_name(&local->cgroups, spec->id, &box->record.cgroup);
     if (plan(&making, err) == 0 && record_write(making.dir, &box->record, err) == 0 &&
         limit(&making, err) == 0 && open_all(&making, err) == 0 && start(&making, err) == 0 &&
-        hold(&making, err) == 0)
+        hold(&making, err) == 0 && ends_add(local, box, err) == 0)
         result = 0;
     launch_done(&making.launch);
     if (result < 0)

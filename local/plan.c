@@ -156,7 +156,8 @@ static void list_writable(const struct box_spec *spec, struct text_list *ret_pla
     add_unless_there(ret_places, spec->workdir);
     for (size_t i = 0; spec->writable_mounts && i < spec->writable_mounts->count; i++)
         add_unless_there(ret_places, spec->writable_mounts->items[i]);
-    qsort(ret_places->items, ret_places->count, sizeof(*ret_places->items), by_text);
+    if (ret_places->count > 1)
+        qsort(ret_places->items, ret_places->count, sizeof(*ret_places->items), by_text);
 }
 
 /* Each is a file system of its own in memory, which ends with the box. Outer ones come first. */

@@ -153,7 +153,7 @@ static const struct stream_ops ops = {
 /* --- what libwebsockets reports -----------------------------------------------------------------
  */
 
-/* One piece; false when there is no more for now. */
+/* One piece; false when there is no more for now, or ever (`ended`). */
 static bool receive(struct socket_stream *self)
 {
     uint8_t room[ROOM];
@@ -168,17 +168,19 @@ static bool receive(struct socket_stream *self)
     if (!self->ended && n < 0)
         (void)err_errno(&self->why, ERR_STREAM_LOST, errno, "recv");
     self->ended = true;
-    finish(self);
     return false;
 }
 
 static int readable(struct socket_stream *self)
 {
-    for (size_t taken = 0; self->base.handler && !self->paused && taken < TURN; taken += ROOM) {
-        if (!receive(self))
-            break;
-    }
-    return self->base.handler ? 0 : -1;
+    size_t taken = 0;
+
+    while (self->base.handler && !self->paused && taken < TURN && receive(self))
+        taken += ROOM;
+    if (self->base.handler && !self->ended)
+        return 0;
+    finish(self);
+    return -1;
 }
 
 static int writable(struct socket_stream *self)
