@@ -64,7 +64,7 @@ static void reset_signals(void)
     for (int number = 1; number < NSIG; number++)
         (void)sigaction(number, &plain, NULL); /* two of them cannot be set */
     sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
 }
 
 /* What spares the server when memory is short must not spare what runs in sandboxes. */

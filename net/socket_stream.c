@@ -32,11 +32,16 @@ static struct socket_stream *of(struct stream *stream)
     return container_of(stream, struct socket_stream, base);
 }
 
-static void release(struct socket_stream *self)
+static void detach(struct socket_stream *self)
 {
     timer_stop(&self->timer);
     loop_release(self->loop, &self->item);
     self->base.handler = NULL;
+}
+
+static void release(struct socket_stream *self)
+{
+    detach(self);
     if (self->going)
         return; /* gone() frees */
     if (self->wsi)
@@ -199,8 +204,13 @@ static void gone(struct socket_stream *self)
     self->going = true;
     while (self->base.handler && receive(self))
         continue;
-    finish(self);
+    const struct stream_handler *handler = self->base.handler;
+    void *arg = self->base.arg;
+    struct err why = self->why;
+    detach(self);
     free(self);
+    if (handler)
+        handler->closed(arg, &why);
 }
 
 static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
