@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "sandbox/preview_access.h"
 #include "sandbox/sandboxes.h"
 #include "server/http_impl.h"
@@ -174,6 +175,8 @@ static enum verdict refuse(struct request *request, const struct err *err)
         shown.code = ERR_PORT_CLOSED;
     else if (shown.code == ERR_SERVICE_FAILED)
         shown.code = ERR_BAD_ANSWER;
+    log_event(LOG_LEVEL_DEBUG, "preview not served", "host", request->proxied->host, "code",
+              err_code_name(err->code), "error", err->msg, "req_id", request->id, NULL);
     return reply_preview_page(request, &shown);
 }
 
