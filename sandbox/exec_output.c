@@ -79,8 +79,8 @@ void output_done(struct output *output)
 
 void piece_done(struct piece *piece)
 {
-    free(piece->data);
-    piece->data = NULL;
+    free(piece->memory);
+    piece->memory = piece->data = NULL;
     ranges_done(&piece->masks);
 }
 
@@ -176,10 +176,9 @@ int piece_read(const struct output *output, uint64_t from, uint64_t to, struct p
     mask(output, data, len, begin, &masks);
     ranges_clip(&masks, from, to, &ret_piece->masks);
     ranges_done(&masks);
-    if (from > begin)
-        memmove(data, data + (from - begin), (size_t)(to - from));
-    data[to - from] = '\0';
-    ret_piece->data = data;
+    data[to - begin] = '\0';
+    ret_piece->memory = data;
+    ret_piece->data = data + (from - begin);
     ret_piece->from = from;
     ret_piece->to = to;
     return 0;

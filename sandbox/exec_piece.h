@@ -5,7 +5,8 @@
 /* Bytes [from, to) of a journal, masked byte by byte; `masks` says where, in its offsets. */
 struct piece {
     uint64_t from, to;
-    char *data;
+    char *data;   /* in `memory` */
+    char *memory; /* malloc'd */
     struct ranges masks;
     bool unsettled; /* there may be masks more: who can wait for the next `output` looks again */
 };

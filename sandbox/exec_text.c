@@ -31,8 +31,7 @@ bool piece_trim(const struct piece *piece, bool front, bool back, size_t *ret_sk
 void piece_shorten(struct piece *piece, size_t skip, size_t len)
 {
     struct ranges masks;
-    if (skip > 0 && len > 0)
-        memmove(piece->data, piece->data + skip, len);
+    piece->data += skip;
     piece->from += skip;
     piece->to = piece->from + len;
     ranges_clip(&piece->masks, piece->from, piece->to, &masks);
