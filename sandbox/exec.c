@@ -387,6 +387,14 @@ bool exec_done(struct exec *exec)
     return done;
 }
 
+bool exec_is_small(struct exec *exec)
+{
+    pthread_mutex_lock(&exec->lock);
+    bool small = exec->facts && exec->totals[0] + exec->totals[1] <= EXEC_SMALL;
+    pthread_mutex_unlock(&exec->lock);
+    return small;
+}
+
 bool exec_kept(struct exec *exec)
 {
     pthread_mutex_lock(&exec->lock);

@@ -54,7 +54,8 @@ struct event *exec_changed(struct exec *exec);
 /* Whoever waits is to be answered: the result is known, or the agent has been out of reach for 30 s
  * (then the record says stream_lost, and the true result may still come). */
 bool exec_done(struct exec *exec);
-bool exec_ended(struct exec *exec); /* the result is known, for good */
+bool exec_ended(struct exec *exec);    /* the result is known, for good */
+bool exec_is_small(struct exec *exec); /* it has ended and wrote little: its record takes no time */
 /* The agent has answered, or exec_done: whether there is a problem instead of a result is known.
  * `exec_output_event` fires then, and with each piece of output. */
 bool exec_begun(struct exec *exec);
@@ -78,8 +79,7 @@ bool exec_stdin_done(struct exec *exec);
 /* TERM, then KILL after GRACE_MS, to the whole tree; the result follows by itself. */
 void exec_kill(struct exec *exec, int64_t grace_ms);
 
-/* --- by number, running or not ------------------------------------------------------------------
- */
+/* --- by number, running or not ------------------------------------------------------------- */
 /* The one in memory, or NULL when it has been stored and left memory. */
 struct exec *exec_find(struct sandbox *sandbox, int64_t number);
 /* Members of the record (id, state, cmd, workdir, times…) and, when WITH_OUTPUT, of stdout and

@@ -16,6 +16,7 @@
 #define EXEC_KILL_GRACE_MS 2000 /* from TERM to KILL */
 #define EXEC_ADOPTED_GRACE_MS 60000
 #define EXEC_SLOW_MS 30000 /* a reader that stands still while the command waits for him */
+#define EXEC_SMALL 4096    /* bytes of output that are in the page cache, and masked at once */
 #define EXEC_NUMBER_MAX ((uint64_t)1 << 52)
 
 /* What came out of stdout or stderr. The journal holds what was received without the bytes that the

@@ -83,22 +83,42 @@ static enum verdict goes_on(struct request *request, struct exec *exec)
     return reply_held(request, exec, 202);
 }
 
+static enum verdict exec_answer(struct request *request)
+{
+    struct exec_wait *wait = request_state(request);
+    struct err err = {0};
+    if (!wait->shown && exec_problem(wait->exec, &err)) {
+        return reply_masked_problem(request, &err);
+    }
+    bool answered = wait->shown || exec_done(wait->exec) || request_client_gone(request);
+    return answered ? reply_held(request, wait->exec, 200) : goes_on(request, wait->exec);
+}
+
+/* On any thread. */
 static enum verdict exec_wait(struct request *request)
 {
     struct exec_wait *wait = request_state(request);
     struct event *changed = exec_changed(wait->exec);
     uint64_t seen = event_count(changed);
+    if (!exec_done(wait->exec) && !request_client_gone(request) &&
+        (!wait->deadline || clock_now_ms() < wait->deadline)) {
+        return request_wait(request, changed, seen, wait->deadline, exec_wait);
+    }
+    return exec_is_small(wait->exec) ? exec_answer(request)
+                                     : request_on_worker(request, exec_answer);
+}
+
+static enum verdict exec_events(struct request *request)
+{
+    struct exec_wait *wait = request_state(request);
     struct err err = {0};
-    if (!wait->shown && exec_problem(wait->exec, &err)) {
+    if (exec_problem(wait->exec, &err)) {
         return reply_masked_problem(request, &err);
     }
-    if (exec_done(wait->exec) || request_client_gone(request)) {
-        return reply_held(request, wait->exec, 200);
-    }
-    if (wait->deadline && clock_now_ms() >= wait->deadline) {
-        return wait->shown ? reply_held(request, wait->exec, 200) : goes_on(request, wait->exec);
-    }
-    return request_wait(request, changed, seen, wait->deadline, exec_wait);
+    const struct exec_key key = {.uid = sandbox_uid(request_sandbox(request)),
+                                 .number = exec_number(wait->exec)};
+    reply_location(request, key.number);
+    return exec_stream_reply(request, &key);
 }
 
 /* Events, once it is known that there is no problem to be told instead. */
@@ -107,17 +127,10 @@ static enum verdict exec_stream(struct request *request)
     struct exec_wait *wait = request_state(request);
     struct event *output = exec_output_event(wait->exec);
     uint64_t seen = event_count(output);
-    struct err err = {0};
-    if (exec_problem(wait->exec, &err)) {
-        return reply_masked_problem(request, &err);
-    }
     if (!exec_begun(wait->exec) && !request_client_gone(request)) {
         return request_wait(request, output, seen, 0, exec_stream);
     }
-    const struct exec_key key = {.uid = sandbox_uid(request_sandbox(request)),
-                                 .number = exec_number(wait->exec)};
-    reply_location(request, key.number);
-    return exec_stream_reply(request, &key);
+    return request_on_worker(request, exec_events);
 }
 
 /* --- start ----------------------------------------------------------------------------------- */
@@ -394,7 +407,8 @@ static enum verdict get_output(struct request *request)
 }
 
 static const struct route routes[] = {
-    {"POST", "/v1/sandboxes/{id}/execs", post_exec, ROUTE_SANDBOX | ROUTE_JSON_BODY, NULL},
+    {"POST", "/v1/sandboxes/{id}/execs", post_exec, ROUTE_SANDBOX | ROUTE_JSON_BODY | ROUTE_INLINE,
+     NULL},
     {"GET", "/v1/sandboxes/{id}/execs", get_execs, ROUTE_SANDBOX | ROUTE_GONE_TOO, "before limit"},
     {"GET", "/v1/sandboxes/{id}/execs/{n}", get_exec, ROUTE_SANDBOX | ROUTE_GONE_TOO, "wait"},
     {"PUT", "/v1/sandboxes/{id}/execs/{n}/stdin", put_stdin, ROUTE_SANDBOX | ROUTE_STREAM_BODY,

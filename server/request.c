@@ -265,6 +265,12 @@ enum verdict request_wait(struct request *request, struct event *event, uint64_t
     return WAIT;
 }
 
+enum verdict request_on_worker(struct request *request, handler_fn next)
+{
+    request->next = next;
+    return ON_WORKER;
+}
+
 bool request_timed_out(const struct request *request)
 {
     return request->wait.timed_out;

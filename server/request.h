@@ -17,7 +17,7 @@ struct request;
 struct sandbox;
 struct app;
 
-enum verdict { DONE, WAIT };
+enum verdict { DONE, WAIT, ON_WORKER };
 typedef enum verdict (*handler_fn)(struct request *request);
 
 struct caller {
@@ -88,6 +88,8 @@ enum verdict reply_pipe(struct request *request, int status, const char *type, s
  * client goes away. EVENT must stay valid: keep a reference in the state (request_keep). */
 enum verdict request_wait(struct request *request, struct event *event, uint64_t seen,
                           int64_t deadline_ms, handler_fn resume);
+/* Goes on with NEXT on a worker, which may block: for a handler that does not know where it is. */
+enum verdict request_on_worker(struct request *request, handler_fn next);
 bool request_timed_out(const struct request *request); /* the last wait ended at its deadline */
 bool request_client_gone(const struct request *request);
 /* The handler's own state, freed by FREE_FN after the reply was sent (or the client left). */

@@ -50,8 +50,6 @@ static void finish(struct request *request)
     request_unref(request);
 }
 
-static void run(void *arg);
-
 /* False: there is nothing to wait for. */
 static bool wait_for(struct request *request)
 {
@@ -60,9 +58,8 @@ static bool wait_for(struct request *request)
                           request->wait_seen, request->wait_deadline_ms);
 }
 
-static void run(void *arg)
+static void go_on(struct request *request, bool on_worker)
 {
-    struct request *request = arg;
     const struct err stopping = {ERR_STOPPING, "the server is stopping; ask the next one"};
 
     (void)suspended_settle(request->http->suspended, &request->wait);
@@ -73,12 +70,22 @@ static void run(void *arg)
             (void)reply_problem(request, &stopping);
             break;
         }
-        if (request->next(request) == DONE)
+        enum verdict verdict = request->next(request);
+        if (verdict == DONE)
             break;
-        if (wait_for(request))
+        if (verdict == ON_WORKER && !on_worker) {
+            run_on_pool(request);
+            return;
+        }
+        if (verdict == WAIT && wait_for(request))
             return;
     }
     finish(request);
+}
+
+static void run(void *arg)
+{
+    go_on(arg, true);
 }
 
 void run_wake(struct park *park)
@@ -91,7 +98,7 @@ void run_wake(struct park *park)
 
 void run_step(struct request *request)
 {
-    run(request);
+    go_on(request, false);
 }
 
 void run_on_pool(struct request *request)
@@ -129,7 +136,7 @@ void run_begin(struct request *request)
     request->next = flags & ROUTE_SANDBOX ? find_sandbox : request->match.route->handler;
     atomic_fetch_add(&request->refs, 1);
     if (request->at_once || is_quick(request)) {
-        run(request);
+        go_on(request, false);
     } else if (!pool_submit(request->http->pool, run, request)) {
         (void)reply_problem(request, &busy);
         finish(request);

@@ -67,6 +67,21 @@ static enum verdict serve_thread(struct request *request)
                        4);
 }
 
+static enum verdict serve_inline(struct request *request)
+{
+    return request_wait(request, &gate, event_count(&gate), clock_now_ms() + 10, serve_thread);
+}
+
+static enum verdict to_worker(struct request *request)
+{
+    return request_on_worker(request, serve_thread);
+}
+
+static enum verdict serve_inline_moved(struct request *request)
+{
+    return request_wait(request, &gate, event_count(&gate), clock_now_ms() + 10, to_worker);
+}
+
 static enum verdict serve_evil(struct request *request)
 {
     atomic_fetch_add(&evil_served, 1);
@@ -317,6 +332,11 @@ static const struct route routes[] = {
     {"GET", "/quick", serve_plain, ROUTE_QUICK, NULL},
     {"GET", "/quick/{id}", serve_thread, ROUTE_QUICK | ROUTE_SANDBOX, NULL},
     {"GET", "/slow/{id}", serve_thread, ROUTE_SANDBOX, NULL},
+    {"GET", "/waits", serve_inline, 0, NULL},
+    {"GET", "/inline", serve_inline, ROUTE_INLINE, NULL},
+    {"GET", "/inline-moved", serve_inline_moved, ROUTE_INLINE, NULL},
+    {"GET", "/moved", to_worker, 0, NULL},
+    {"GET", "/quick-moved", to_worker, ROUTE_QUICK, NULL},
     {"GET", "/quick-again", serve_again, ROUTE_QUICK, NULL},
     {"GET", "/evil", serve_evil, 0, NULL},
     {"POST", "/evil", serve_evil, 0, NULL},

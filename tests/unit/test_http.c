@@ -24,6 +24,11 @@ START_TEST(test_plain)
     assert_reply("GET /quick/here HTTP/1.1\r\n" LAST "\r\n", "200", "\r\n\r\npool");
     assert_reply("GET /quick/gone HTTP/1.1\r\n" LAST "\r\n", "410", "\"code\":\"gone\"");
     assert_reply("GET /slow/here HTTP/1.1\r\n" LAST "\r\n", "200", "\r\n\r\npool");
+    assert_reply("GET /waits HTTP/1.1\r\n" LAST "\r\n", "200", "\r\n\r\npool");
+    assert_reply("GET /inline HTTP/1.1\r\n" LAST "\r\n", "200", "\r\n\r\nhere");
+    assert_reply("GET /inline-moved HTTP/1.1\r\n" LAST "\r\n", "200", "\r\n\r\npool");
+    assert_reply("GET /moved HTTP/1.1\r\n" LAST "\r\n", "200", "\r\n\r\npool");
+    assert_reply("GET /quick-moved HTTP/1.1\r\n" LAST "\r\n", "200", "\r\n\r\npool");
     assert_reply("GET /quick-again HTTP/1.1\r\n" LAST "\r\n", "200", "\r\n\r\nagain");
     assert_reply("GET / HTTP/1.1\r\n" LAST "\r\n", "200", "\r\n\r\nplain");
     assert_reply("GET /silent HTTP/1.1\r\n" LAST "\r\n", "500", "\"internal\"");
