@@ -39,12 +39,13 @@ static void finish(struct request *request)
 
         (void)reply_problem(request, &err);
     }
+    bool unread = request->body_pipe && !request->reply.upstream;
     pthread_mutex_lock(&request->lock);
-    request->replied = true;
+    request->replied = true; /* the reply is libmicrohttpd's thread's now */
     pthread_mutex_unlock(&request->lock);
     /* A body that nobody reads any more must not keep the connection suspended; a program may read
      * on after its answer has begun. */
-    if (request->body_pipe && !request->reply.upstream)
+    if (unread)
         pipe_abandon(request->body_pipe, NULL);
     connection_resume(request);
     request_unref(request);
