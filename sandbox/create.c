@@ -140,11 +140,14 @@ static void make_room(struct sandboxes *all, const char *id)
     }
 }
 
-/* In memory at once, so that nobody else can have it, then durably. */
+/* In memory at once, so that nobody else can have it, then durably. It may be deleted meanwhile:
+ * what that owes waits for settle_from_now(), or this record would be written over the tombstone.
+ */
 static int record_intent(struct sandboxes *all, struct sandbox *sandbox, struct err *err)
 {
     cleanup(sandbox_row_done) struct sandbox_row row = {.uid = NULL};
     make_room(all, sandbox->id);
+    sandbox->settling = true; /* nobody else knows it yet */
     pthread_mutex_lock(&all->lock);
     int result = take_id_locked(all, sandbox, err);
     pthread_mutex_unlock(&all->lock);
@@ -153,7 +156,7 @@ static int record_intent(struct sandboxes *all, struct sandbox *sandbox, struct 
     }
     record_row(sandbox, &row);
     if (record_seal(sandbox, &row, err) < 0 || store_put_sandbox(all->store, &row, true, err) < 0) {
-        sandboxes_remove(all, sandbox);
+        sandbox_never_was(sandbox);
         return -1;
     }
     return 0;
@@ -232,6 +235,14 @@ static int claim_both(struct sandboxes *all, struct sandbox *sandbox, struct ide
     return result;
 }
 
+static void settle_from_now(struct sandbox *sandbox)
+{
+    pthread_mutex_lock(&sandbox->all->lock);
+    sandbox->settling = false;
+    pthread_mutex_unlock(&sandbox->all->lock);
+    sandbox_settle(sandbox);
+}
+
 /* --- the front door -------------------------------------------------------------------------- */
 
 int sandbox_create(struct sandboxes *all, const struct owner_view *view, struct sandbox_spec *spec,
@@ -252,7 +263,7 @@ int sandbox_create(struct sandboxes *all, const struct owner_view *view, struct 
         return claim->found ? 0 : -1;
     }
     sandbox_attach(sandbox); /* starts the ready timer */
-    sandbox_settle(sandbox);
+    settle_from_now(sandbox);
     *ret_sandbox = TAKE_PTR(sandbox);
     return 0;
 }

@@ -148,6 +148,16 @@ void sandbox_delete(struct sandbox *sandbox, enum err_code reason)
     tell_deleting(sandbox, now);
 }
 
+void sandbox_never_was(struct sandbox *sandbox)
+{
+    sandboxes_remove(sandbox->all, sandbox);
+    pthread_mutex_lock(&sandbox->all->lock);
+    set_state_locked(sandbox, SANDBOX_GONE);
+    sandbox->making = sandbox->removing = sandbox->dirty = false;
+    pthread_mutex_unlock(&sandbox->all->lock);
+    event_fire(&sandbox->changed);
+}
+
 /* Lost, but its box is there: it may matter to someone, and its agent keeps its own deadline. */
 static bool is_kept_locked(const struct sandbox *sandbox)
 {

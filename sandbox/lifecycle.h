@@ -17,6 +17,8 @@ void sandbox_made_running(struct sandbox *sandbox);
 void sandbox_fail(struct sandbox *sandbox, enum err_code reason, const char *message);
 /* Failed, but the box stays: nobody can speak to its agent, and it may matter to someone. */
 void sandbox_give_up(struct sandbox *sandbox, enum err_code reason, const char *message);
+/* Its create could not be recorded: nothing was made, and nothing of it is written. */
+void sandbox_never_was(struct sandbox *sandbox);
 /* The substrate has no such box (any more). One that is being removed is gone only with all that
  * stands beside it: its removal goes on at once. */
 void sandbox_box_gone(struct sandbox *sandbox);

@@ -280,6 +280,57 @@ START_TEST(test_pumps)
 }
 END_TEST
 
+static void *delete_whatever_is_there(void *arg)
+{
+    (void)arg;
+    while (!atomic_load(&over)) {
+        struct sandbox *sandbox = sandboxes_lookup(world.all, "x");
+        if (sandbox) {
+            sandbox_delete(sandbox, ERR_DELETED);
+            sandbox_unref(sandbox);
+        }
+    }
+    return NULL;
+}
+
+static void *ask_the_store(void *arg)
+{
+    (void)arg;
+    while (!atomic_load(&over)) {
+        struct sandbox_row row;
+        struct err err = {0};
+        if (store_get_sandbox(world.store, "x", &row, &err) == 0) {
+            sandbox_row_done(&row);
+        }
+    }
+    return NULL;
+}
+
+/* Deleted before the create has its record on disk: that record must not come behind the tombstone,
+ * where nobody could remove it and the id would be taken for good. */
+START_TEST(test_deleted_while_it_is_recorded)
+{
+    pthread_t threads[THREADS];
+    atomic_store(&over, false);
+    for (int i = 0; i < THREADS; i++) { /* most of them keep the store busy */
+        void *(*fn)(void *) = i == 0 ? delete_whatever_is_there : ask_the_store;
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, fn, NULL), 0);
+    }
+    for (int i = 0; i < 50; i++) {
+        struct err err;
+        struct sandbox *sandbox = world_try(&world, "{\"id\":\"x\"}", NULL, NULL, &err);
+        ck_assert_msg(sandbox != NULL, "round %d: %s", i, err.msg);
+        wait_until(sandbox, is_gone);
+        sandbox_unref(sandbox);
+    }
+    atomic_store(&over, true);
+    for (int i = 0; i < THREADS; i++) {
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+    }
+    ck_assert_str_eq(world_state(&world, "x"), "gone: deleted");
+}
+END_TEST
+
 /* --- stopping -------------------------------------------------------------------------------- */
 
 /* In the middle of everything; the next server finds all that was accepted. */
@@ -319,6 +370,11 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {test_lives_in_parallel, test_one_id, test_pumps, test_stop, NULL};
+    const TTest *const tests[] = {test_lives_in_parallel,
+                                  test_one_id,
+                                  test_deleted_while_it_is_recorded,
+                                  test_pumps,
+                                  test_stop,
+                                  NULL};
     return run_suite("domain_threads", tests, setup, teardown);
 }
