@@ -94,18 +94,6 @@ static struct sandbox *new_from_spec(struct sandboxes *all, const char *owner,
 
 /* --- the id ---------------------------------------------------------------------------------- */
 
-/* Those that have, or may have, something in the substrate. */
-static int64_t count_living_locked(const struct sandboxes *all)
-{
-    int64_t count = 0;
-    for (size_t i = 0; i < SANDBOX_BUCKETS; i++) {
-        for (const struct sandbox *at = all->table[i]; at; at = at->next) {
-            count += at->state != SANDBOX_FAILED || at->removing;
-        }
-    }
-    return count;
-}
-
 static int take_id_locked(struct sandboxes *all, struct sandbox *sandbox, struct err *err)
 {
     const struct sandbox *holder = sandboxes_find_locked(all, sandbox->id);
@@ -113,7 +101,7 @@ static int take_id_locked(struct sandboxes *all, struct sandbox *sandbox, struct
         return err_set(err, ERR_ALREADY_EXISTS, "a sandbox '%s' exists and is %s", sandbox->id,
                        sandbox_state_name(holder->state));
     }
-    if (count_living_locked(all) >= all->config.max_sandboxes) {
+    if (all->living >= all->config.max_sandboxes) {
         return err_set(err, ERR_BUSY, "this server has its maximum of %lld sandboxes",
                        (long long)all->config.max_sandboxes);
     }

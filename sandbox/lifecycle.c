@@ -18,11 +18,18 @@ bool sandbox_state_lives(enum sandbox_state state)
 static void set_state_locked(struct sandbox *sandbox, enum sandbox_state state)
 {
     sandbox->state = state;
+    sandboxes_recount_locked(sandbox);
     sandbox->since = clock_wall_ms();
     sandbox->dirty = true;
     if (!sandbox_state_lives(state) && !sandbox->ended) {
         sandbox->ended = sandbox->since;
     }
+}
+
+static void set_removing_locked(struct sandbox *sandbox, bool removing)
+{
+    sandbox->removing = removing;
+    sandboxes_recount_locked(sandbox);
 }
 
 static void set_reason_locked(struct sandbox *sandbox, enum err_code reason, const char *message)
@@ -93,7 +100,7 @@ static void fail(struct sandbox *sandbox, enum err_code reason, const char *mess
     if (now) {
         set_state_locked(sandbox, SANDBOX_FAILED);
         set_reason_locked(sandbox, reason, message);
-        sandbox->removing = remove;
+        set_removing_locked(sandbox, remove);
     }
     pthread_mutex_unlock(&sandbox->all->lock);
     if (now) {
@@ -126,7 +133,7 @@ static bool begin_delete_locked(struct sandbox *sandbox, enum err_code reason)
     if (!failed) { /* a failed one keeps why it failed */
         set_reason_locked(sandbox, reason, NULL);
     }
-    sandbox->removing = true;
+    set_removing_locked(sandbox, true);
     return true;
 }
 
@@ -244,7 +251,7 @@ void sandbox_removed(struct sandbox *sandbox)
     bool gone = false, lived = false;
     pthread_mutex_lock(&sandbox->all->lock);
     sandbox->box.state = BOX_GONE;
-    sandbox->removing = false;
+    set_removing_locked(sandbox, false);
     sandbox->remove_error.code = ERR_NONE;
     if (sandbox_state_lives(sandbox->state) && !sandbox->making) {
         lived = gone = true;

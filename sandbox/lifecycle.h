@@ -53,6 +53,8 @@ void sandbox_mask_locked(const struct sandbox *sandbox, const char *text, char *
 struct sandbox *sandboxes_find_locked(const struct sandboxes *all, const char *id); /* borrowed */
 void sandboxes_insert_locked(struct sandboxes *all, struct sandbox *sandbox); /* a reference more */
 void sandboxes_remove(struct sandboxes *all, struct sandbox *sandbox);
+/* After a change of its state or of `removing`: keeps all->living true. */
+void sandboxes_recount_locked(struct sandbox *sandbox);
 /* All of them, each referenced; malloc'd. Takes the lock. */
 struct sandbox **sandboxes_snapshot(struct sandboxes *all, size_t *ret_count);
 /* Like sandboxes_work for what asks the substrate. */

@@ -28,6 +28,7 @@ struct sandboxes {
     pthread_mutex_t lock;
     struct sandbox *table[SANDBOX_BUCKETS]; /* by id; not the gone ones */
     size_t count;
+    int64_t living;         /* of these, those that have, or may have, something in the substrate */
     struct sandbox *newest; /* of all that somebody holds still, gone ones too */
     uint64_t lists;         /* of the substrate, so far; 0: nothing is known yet */
     bool stopping;
@@ -68,8 +69,8 @@ struct sandbox {
     /* duties of lifecycle.c, guarded too */
     bool settling;            /* its job runs, or is queued */
     bool dirty, saving;       /* the record differs from the store's; it is being written */
-    bool making;              /* the box is to be created */
-    bool removing;            /* the box is to be destroyed */
+    bool making, removing;    /* the box is to be created; to be destroyed */
+    bool in_table, living;    /* living: counted in all->living */
     bool adopting;            /* found in the substrate: the agent's blob says what it is */
     bool previews_unknown;    /* adopted: what is published has not been looked up yet; on record */
     bool previews_unfinished; /* a row may be there whose publishing was cut off */
@@ -84,11 +85,10 @@ struct sandbox {
     int64_t wanted_ms; /* becomes `deadline_ms` when acknowledged; 0: none wanted */
     /* loop thread only */
     struct link *link; /* NULL before it is attachable and after the end */
-    bool connected;    /* the link is up */
     size_t cuts;
     int64_t lost_at_ms; /* the last link gave up */
     struct timer ready_timer, settle_timer;
-    bool settle_armed;                    /* then it holds a reference */
+    bool settle_armed, connected;         /* then it holds a reference; the link is up */
     struct timer lost_timer;              /* exec.c: the stream has been down for too long */
     struct call *calls;                   /* call.c: waiting for the link */
     struct sandbox *next, *newer, *older; /* in the table's bucket; of all there are */

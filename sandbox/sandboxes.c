@@ -133,12 +133,21 @@ struct sandbox *sandboxes_lookup(struct sandboxes *all, const char *id)
     return sandbox;
 }
 
+void sandboxes_recount_locked(struct sandbox *sandbox)
+{
+    bool living = sandbox->in_table && (sandbox->state != SANDBOX_FAILED || sandbox->removing);
+    sandbox->all->living += living - sandbox->living;
+    sandbox->living = living;
+}
+
 void sandboxes_insert_locked(struct sandboxes *all, struct sandbox *sandbox)
 {
     struct sandbox **bucket = &all->table[bucket_of(sandbox->id)];
     sandbox->next = *bucket;
     *bucket = sandbox_ref(sandbox);
     all->count++;
+    sandbox->in_table = true;
+    sandboxes_recount_locked(sandbox);
 }
 
 void sandboxes_remove(struct sandboxes *all, struct sandbox *sandbox)
@@ -149,6 +158,8 @@ void sandboxes_remove(struct sandboxes *all, struct sandbox *sandbox)
         if (*at == sandbox) {
             *at = sandbox->next;
             all->count--;
+            sandbox->in_table = false;
+            sandboxes_recount_locked(sandbox);
             found = true;
             break;
         }

@@ -108,10 +108,24 @@ void world_lose_store(struct world *world)
     substrate_reset(&world->substrate);
 }
 
+/* The number that is kept is that of those who are there. */
+static void check_living(const struct world *world)
+{
+    int64_t living = 0;
+    for (size_t i = 0; i < SANDBOX_BUCKETS; i++) {
+        for (const struct sandbox *at = world->all->table[i]; at; at = at->next) {
+            living += at->state != SANDBOX_FAILED || at->removing;
+        }
+    }
+    ck_assert_int_eq(world->all->living, living);
+}
+
 void world_run(struct world *world)
 {
-    (void)world;
     stepper_run();
+    if (world->all) {
+        check_living(world);
+    }
 }
 
 void world_advance(struct world *world, int64_t ms)
