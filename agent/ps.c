@@ -197,16 +197,26 @@ static void send_listener(void *arg, const struct port_listener *listener)
     (void)send_entry(ps->worker, &fields); /* the end fails then, too */
 }
 
+static bool send_processes(struct ps *ps)
+{
+    for (size_t i = 0; i < ps->count; i++) {
+        if (!send_process(ps, &ps->processes[i]))
+            return false;
+    }
+    return true;
+}
+
 void op_ps(struct worker *worker)
 {
     struct ps ps = {.worker = worker};
     struct reply reply;
     read_known(&ps);
     take_processes(&ps);
-    for (size_t i = 0; i < ps.count; i++) {
-        if (!send_process(&ps, &ps.processes[i]))
-            return;
-    }
+    bool sent = send_processes(&ps);
+    free(ps.known);
+    free(ps.processes);
+    if (!sent)
+        return;
     bool known4 = port_each("/proc/net/tcp", send_listener, &ps);
     bool known6 = port_each("/proc/net/tcp6", send_listener, &ps);
     if (!worker_end(worker))

@@ -85,7 +85,7 @@ bool buf_vprintf(struct buf *buf, const char *fmt, va_list args)
 {
     va_list again;
     va_copy(again, args);
-    int len = vsnprintf(NULL, 0, fmt, again);
+    int len = vsnprintf(NULL, 0, fmt, again); /* NOLINT(clang-analyzer-valist.*) */
     va_end(again);
     char *room = len < 0 ? NULL : buf_reserve(buf, (size_t)len);
     if (!room) {

@@ -54,7 +54,7 @@ int err_set(struct err *err, enum err_code code, const char *fmt, ...)
     char text[sizeof(err->msg)];
     va_list args;
     va_start(args, fmt);
-    int len = vsnprintf(text, sizeof(text), fmt, args);
+    int len = vsnprintf(text, sizeof(text), fmt, args); /* NOLINT(clang-analyzer-valist.*) */
     va_end(args);
     err->code = code;
     store(err, len < 0 ? fmt : text);
@@ -81,7 +81,7 @@ int err_wrap(struct err *err, const char *fmt, ...)
     char text[sizeof(err->msg)];
     va_list args;
     va_start(args, fmt);
-    int len = vsnprintf(text, sizeof(text), fmt, args);
+    int len = vsnprintf(text, sizeof(text), fmt, args); /* NOLINT(clang-analyzer-valist.*) */
     va_end(args);
     if (len < 0)
         return -1;
@@ -97,7 +97,7 @@ int err_errno(struct err *err, enum err_code code, int errnum, const char *fmt, 
     char text[sizeof(err->msg)];
     va_list args;
     va_start(args, fmt);
-    int len = vsnprintf(text, sizeof(text), fmt, args);
+    int len = vsnprintf(text, sizeof(text), fmt, args); /* NOLINT(clang-analyzer-valist.*) */
     va_end(args);
     const char *reason = strerrordesc_np(errnum);
     char number[32];

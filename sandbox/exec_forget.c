@@ -15,7 +15,8 @@ void execs_forget(struct sandboxes *all, const char *uid)
     if (!dir) {
         return; /* it never had one */
     }
-    for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
+    struct dirent *entry;
+    while ((entry = readdir(dir)) != NULL) { /* NOLINT(concurrency-mt-unsafe): our own stream */
         if (entry->d_name[0] != '.' && unlinkat(dirfd(dir), entry->d_name, 0) < 0) {
             log_event(LOG_LEVEL_WARN, "journal not removed", "uid", uid, "error",
                       strerrordesc_np(errno), NULL);

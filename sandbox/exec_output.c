@@ -257,7 +257,7 @@ static int read_raw(const struct output *output, const struct exec_range *range,
                     size_t *ret_scrubbed, struct err *err)
 {
     struct piece piece = {0};
-    struct journal_range at;
+    struct journal_range at = {0};
     size_t room = out->max - out->len;
     size_t len = range->length < 0 || (uint64_t)range->length > room ? room : (size_t)range->length;
     *ret_scrubbed = 0;
