@@ -13,6 +13,7 @@ struct upstream {
     struct buf in; /* read from the tunnel, not used yet */
     struct upstream_head head;
     struct upstream_body body;
+    unsigned interim; /* answers before the one that counts */
 };
 
 struct upstream *upstream_new(struct tunnel *tunnel, bool reused)
@@ -73,6 +74,9 @@ int upstream_receive(struct upstream *upstream, bool to_head, bool *ret_silent, 
             if (status >= 200 || status == 101)
                 break;
             upstream_head_done(&upstream->head); /* 100, 103: only for us */
+            if (++upstream->interim > UPSTREAM_INTERIM_MAX)
+                return err_set(err, ERR_BAD_ANSWER, "more than %d interim answers came before one",
+                               UPSTREAM_INTERIM_MAX);
             continue;
         }
         if (fill(upstream, &more, err))

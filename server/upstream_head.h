@@ -11,6 +11,7 @@
 /* What a program answers, as HTTP/1.1: pure functions on bytes that may be hostile. */
 
 #define UPSTREAM_HEAD_MAX ((size_t)32 << 10)
+#define UPSTREAM_INTERIM_MAX 1000 /* 100, 103 before one answer */
 #define UPSTREAM_FIELDS_MAX 200
 
 enum body_kind {

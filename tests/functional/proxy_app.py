@@ -98,6 +98,14 @@ class Handler(socketserver.StreamRequestHandler):
         self.wfile.write(base64.b64decode(self.query()["bytes"].replace("%3D", "=").replace("%2B", "+").replace("%2F", "/")))
         return False
 
+    def do_interim(self):
+        """COUNT answers before the one that counts; 0: without end."""
+        count = int(self.query()["count"])
+        while not count:
+            self.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 100)
+        self.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" * count)
+        return self.reply(b"ok")
+
     def do_events(self):
         """One event for each line of input on the connection's path /release."""
         self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")

@@ -422,6 +422,13 @@ def test_interim_answers_are_skipped(site):
     assert site.get("/raw?bytes=" + quote(base64.b64encode(answer), safe="")).text == "ok"
 
 
+def test_a_flood_of_interim_answers_ends(site):
+    assert site.get("/interim?count=1000").text == "ok"
+    assert "interim" in site.get("/interim?count=1001", 502, headers={"Accept": "application/json"}).text
+    site.get("/interim?count=0", 502)
+    site.echo()
+
+
 def test_the_program_dies_in_the_middle(server, client, box):
     own = Site(server, "own")
     with pytest.raises(requests.RequestException):
