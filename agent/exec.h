@@ -58,9 +58,9 @@ struct exec {
     struct exec_input in;
 
     struct supervisor_report report;
-    const char *error; /* NULL: none */
-    char message[256];
-    int exit_code; /* for a failed start; -1: none */
+    const char *error;               /* NULL: none */
+    char message[256], program[160]; /* the program: "exec" when its name is too long */
+    int exit_code;                   /* for a failed start; -1: none */
     bool oom_readable;
     uint64_t oom_before;
     uint64_t oom; /* as in the RESULT */

@@ -29,12 +29,12 @@ void exec_failed(struct exec *exec, const struct supervisor_report *report)
         describe(exec, "command_not_found", errnum, "the interpreter or loader of the program");
     } else if (errnum == ENOENT || errnum == ENOTDIR || errnum == ELOOP || errnum == ENAMETOOLONG) {
         exec->exit_code = 127;
-        describe(exec, "command_not_found", errnum, "exec");
+        describe(exec, "command_not_found", errnum, exec->program);
     } else if (errnum == ENOMEM || errnum == EAGAIN || errnum == EMFILE || errnum == ENFILE) {
         describe(exec, "exec_failed", errnum, "exec");
     } else {
         exec->exit_code = 126;
-        describe(exec, "not_executable", errnum, "exec");
+        describe(exec, "not_executable", errnum, exec->program);
     }
 }
 

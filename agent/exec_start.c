@@ -198,11 +198,20 @@ static void open_exec(struct exec *exec, struct ends *ends, const struct message
     output_open(&exec->out[1], ends->parent[2]);
 }
 
+/* Whole or not at all: the server could not mask a part of a secret. */
+static void name_program(struct exec *exec, const char *name)
+{
+    size_t len = strlen(name);
+    bool shown = len > 0 && len < sizeof(exec->program);
+    (void)snprintf(exec->program, sizeof(exec->program), "%s", shown ? name : "exec");
+}
+
 static void run(struct exec *exec, struct request *request, const struct message *message)
 {
     struct agent *agent = exec->agent;
     struct ends ends;
     int errnum = 0;
+    name_program(exec, request->args[0]);
     agent->running++;
     if (open_ends(agent, &ends, request->input) < 0) {
         errnum = errno;
