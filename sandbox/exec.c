@@ -203,6 +203,25 @@ char *scrub_copy(const struct scrubber *scrubber, const char *text)
     return xstrdup("***");
 }
 
+struct json *scrub_json(const struct scrubber *scrubber, const struct json *from)
+{
+    bool list = json_is_array(from);
+    struct json *to = list ? json_new_array() : json_new_object();
+    for (const struct json *item = json_first(from); item; item = json_next(item)) {
+        bool nested = json_is_array(item) || json_is_object(item);
+        cleanup_free char *text = json_text(item) ? scrub_copy(scrubber, json_text(item)) : NULL;
+        if (text && list)
+            json_add_text(to, text);
+        else if (text)
+            json_set_text(to, json_key(item), text);
+        else if (list)
+            json_add(to, nested ? scrub_json(scrubber, item) : json_copy(item));
+        else
+            json_set(to, json_key(item), nested ? scrub_json(scrubber, item) : json_copy(item));
+    }
+    return to;
+}
+
 static void describe(struct exec *exec, const struct exec_spec *spec)
 {
     static const char *const kinds[] = {"none", "bytes", "raw"};

@@ -71,11 +71,7 @@ static void set_masked(struct json *record, const char *name, const struct json 
 {
     const char *text = json_text(value);
     if (json_is_array(value)) {
-        struct json *list = json_set_array(record, name);
-        for (const struct json *item = json_first(value); item; item = json_next(item)) {
-            cleanup_free char *masked = scrub_copy(scrubber, json_text(item));
-            json_add_text(list, masked);
-        }
+        json_set(record, name, scrub_json(scrubber, value));
         return;
     }
     cleanup_free char *masked = text ? scrub_copy(scrubber, text) : NULL;

@@ -7,6 +7,7 @@
 #include "base/caps.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "sandbox/exec_lookup.h"
 #include "sandbox/lifecycle.h"
 
 #define PATIENCE_MS 30000 /* for an agent after a start of the server */
@@ -165,6 +166,30 @@ void record_row(struct sandbox *sandbox, struct sandbox_row *ret_row)
         .last_exec = sandbox->last_exec,
     };
     pthread_mutex_unlock(&sandbox->all->lock);
+}
+
+static void mask_json(const struct scrubber *scrubber, char **text)
+{
+    struct json *json = NULL;
+    if (json_parse(*text, strlen(*text), JSON_LENIENT, &json, NULL) < 0) {
+        return;
+    }
+    free(*text);
+    *text = json_to_text(scrub_json(scrubber, json));
+    json_free(json);
+}
+
+void record_mask(struct sandbox *sandbox, struct sandbox_row *row)
+{
+    struct scrubber *scrubber = sandbox_scrubber(sandbox);
+    if (!scrubber_empty(scrubber)) {
+        char *image = scrub_copy(scrubber, row->image);
+        free(row->image);
+        row->image = image;
+        mask_json(scrubber, &row->spec);
+        mask_json(scrubber, &row->labels);
+    }
+    scrubber_unref(scrubber);
 }
 
 static void load_spec(struct sandbox *sandbox, const struct sandbox_row *row)
@@ -346,6 +371,7 @@ struct json *sandbox_json(struct sandbox *sandbox)
 {
     struct sandbox_row row;
     record_row(sandbox, &row);
+    record_mask(sandbox, &row);
     pthread_mutex_lock(&sandbox->all->lock);
     waiting_reason_locked(sandbox, &row);
     struct json *json = row_json(&row);

@@ -10,6 +10,9 @@ bool sandbox_state_from_name(const char *name, enum sandbox_state *ret_state);
 
 /* A row that owns its texts, without what is secret. Takes all->lock. */
 void record_row(struct sandbox *sandbox, struct sandbox_row *ret_row);
+/* Masks what callers wrote into ROW: to be shown, and in a tombstone, which keeps no secrets to
+ * mask by. A row that is loaded again must stay as it is. Takes all->lock. */
+void record_mask(struct sandbox *sandbox, struct sandbox_row *row);
 /* Adds what is secret, sealed; a tombstone has none. Takes all->lock. */
 int record_seal(struct sandbox *sandbox, struct sandbox_row *row, struct err *err) must_check;
 /* A new sandbox (reference 1, not in the table) from its row. */

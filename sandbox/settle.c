@@ -50,6 +50,9 @@ static int write_record(struct sandbox *sandbox, bool *ret_tombstone, struct err
     cleanup(sandbox_row_done) struct sandbox_row row;
     record_row(sandbox, &row);
     *ret_tombstone = strcmp(row.state, sandbox_state_name(SANDBOX_GONE)) == 0;
+    if (*ret_tombstone) {
+        record_mask(sandbox, &row);
+    }
     if (record_seal(sandbox, &row, err) < 0 ||
         store_put_sandbox(sandbox->all->store, &row, true, err) < 0) {
         return -1;

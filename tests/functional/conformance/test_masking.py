@@ -26,6 +26,16 @@ def test_records_do_not_have_them(client, box):
     assert "hunter2" not in text and "s3cr3t" not in text
 
 
+def test_what_callers_wrote_into_a_record_is_masked(client):
+    image = client.image
+    record = client.create(secrets=[image, "hidden-label"], labels={"note": "hidden-label", "other": "plain"})
+    for shown in (record, client.sandbox(record["id"]), next(item for item in client.list() if item["id"] == record["id"])):
+        assert shown["image"] == "***" and shown["labels"] == {"note": "***", "other": "plain"}
+    client.delete(record["id"], expect=(202, 204))
+    gone = client.problem("GET", f"/v1/sandboxes/{record['id']}", 410)["sandbox"]
+    assert gone["image"] == "***" and gone["labels"]["note"] == "***"
+
+
 @programs
 def test_raw_form_in_output(client, box):
     result = client.exec(box, ["sh", "-c", 'echo "a $TOKEN b"; echo "$TOKEN" >&2'])
