@@ -66,5 +66,6 @@ int sandbox_update(struct sandbox *sandbox, const struct sandbox_update *update,
                    struct err *err) must_check;
 /* A failed or deleted sandbox whose box is still being removed is not settled yet. */
 bool sandbox_settled(struct sandbox *sandbox);
-/* True when the agent has acknowledged (RET_ERR->code ERR_NONE) or it failed. */
+/* True when the agent has acknowledged and it is on record (RET_ERR->code ERR_NONE), or it failed.
+ */
 bool sandbox_update_done(struct sandbox *sandbox, uint64_t seq, struct err *ret_err);

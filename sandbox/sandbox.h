@@ -76,9 +76,9 @@ struct sandbox {
     bool previews_unfinished; /* a row may be there whose publishing was cut off */
     int64_t save_after_ms, remove_after_ms;
     size_t remove_tries;
-    struct err remove_error;
-    int64_t waiting_since_ms; /* for a node */
-    struct history *history;  /* events.c: not in the store yet */
+    struct err save_error, remove_error; /* of the last try; ERR_NONE: it worked, or none yet */
+    int64_t waiting_since_ms;            /* for a node */
+    struct history *history;             /* events.c: not in the store yet */
     /* updates the agent must acknowledge, guarded too */
     uint64_t blob_version; /* of what it should have; sent as SEQ, too */
     uint64_t blob_acked;

@@ -79,6 +79,7 @@ static void save(struct sandbox *sandbox)
     }
     pthread_mutex_lock(&sandbox->all->lock);
     sandbox->saving = false;
+    sandbox->save_error = err;
     if (failed) {
         sandbox->dirty = true;
         sandbox->save_after_ms = clock_now_ms() + RETRY_FIRST_MS;

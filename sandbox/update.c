@@ -131,6 +131,8 @@ static enum applied apply(struct sandbox *sandbox, const struct sandbox_update *
         }
         *ret_seq = ++sandbox->blob_version;
         sandbox->dirty = true;
+        sandbox->save_after_ms = 0; /* whatever failed before: try again */
+        sandbox->save_error.code = ERR_NONE;
     }
     pthread_mutex_unlock(&sandbox->all->lock);
     return applied;
@@ -166,7 +168,12 @@ bool sandbox_update_done(struct sandbox *sandbox, uint64_t seq, struct err *ret_
     if (!sandbox_state_lives(sandbox->state)) {
         (void)sandbox_dead_error_locked(sandbox, ret_err);
     } else {
-        done = sandbox->blob_acked >= seq && !sandbox->dirty && !sandbox->saving;
+        bool acked = sandbox->blob_acked >= seq, failed = sandbox->save_error.code != ERR_NONE;
+        done = acked && !sandbox->saving && (!sandbox->dirty || failed);
+        if (done && sandbox->dirty) {
+            *ret_err = sandbox->save_error;
+            (void)err_wrap(ret_err, "the change is in effect, but not on record yet");
+        }
     }
     pthread_mutex_unlock(&sandbox->all->lock);
     return done;

@@ -5,6 +5,7 @@ foreach(test lifecycle removal create sweep adopt update record previews pump)
     podsandbox_unit_test(${test} USES podsandbox_sandbox)
     target_sources(test_${test} PRIVATE ${domain_world} stepper_pool.c)
 endforeach()
+target_sources(test_update PRIVATE fault_vfs.c)
 # With the real workers, and callers on many threads.
 podsandbox_unit_test(domain_threads USES podsandbox_sandbox)
 target_sources(test_domain_threads PRIVATE ${domain_world})

@@ -1,6 +1,7 @@
 /* PATCH and new secrets: what the agent must acknowledge and the store must have. */
 #include <string.h>
 
+#include "tests/unit/fault_vfs.h"
 #include "tests/unit/suite.h"
 #include "tests/unit/world.h"
 
@@ -9,6 +10,7 @@ static struct sandbox *sandbox;
 
 static void setup(void)
 {
+    fault_vfs_install();
     world_init(&world);
     sandbox = sandbox_ref(world_create(
         &world,
@@ -237,6 +239,25 @@ START_TEST(test_two_at_once)
 }
 END_TEST
 
+/* The agent has it, the store has no room: that is said at once, and made good later. */
+START_TEST(test_the_store_is_full)
+{
+    struct err err = {0};
+    fault_set(1, FAULT_FULL);
+    uint64_t seq = begin(100, NULL, NULL);
+    world_run(&world);
+    ck_assert(sandbox_update_done(sandbox, seq, &err));
+    ck_assert_str_eq(err_code_name(err.code), "store_full");
+    ck_assert_ptr_nonnull(strstr(err.msg, "in effect"));
+    fault_set(0, FAULT_FULL);
+    seq = begin(200, NULL, NULL); /* what failed before is not its answer */
+    ck_assert(!sandbox_update_done(sandbox, seq, &err));
+    world_run(&world);
+    ck_assert(sandbox_update_done(sandbox, seq, &err));
+    ck_assert_int_eq(err.code, ERR_NONE);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {test_ttl,
@@ -249,6 +270,7 @@ int main(void)
                                   test_ended_meanwhile,
                                   test_while_creating,
                                   test_two_at_once,
+                                  test_the_store_is_full,
                                   NULL};
     return run_suite("update", tests, setup, teardown);
 }
