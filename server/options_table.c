@@ -1,5 +1,6 @@
 #include "server/options_table.h"
 
+#include "agent/proto.h"
 #include "base/mem.h"
 #include "server/options.h"
 
@@ -78,7 +79,7 @@ const struct option_entry option_table[] = {
     {"max-output", OPTION_BYTES, AT(max_output), "1Mi", 0, 8 << 20, "BYTES",
      "of each stream in a reply", NULL},
     {"max-sandboxes", OPTION_NUMBER, AT(max_sandboxes), "10000", 1, 10000000, "N", "living at once", NULL},
-    {"max-execs", OPTION_NUMBER, AT(max_execs), "256", 1, 1000000, "N",
+    {"max-execs", OPTION_NUMBER, AT(max_execs), "256", 1, PROTO_EXECS, "N",
      "commands running at once in one sandbox", NULL},
     {"network", OPTION_TEXT, AT(network), NULL, 0, 0, "NAME",
      "of a sandbox (default: internet with kubernetes, none with local)", NULL},
