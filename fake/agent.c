@@ -103,76 +103,22 @@ static void on_hello(struct wire *wire, const struct message *message)
 /* --- CONFIGURE --------------------------------------------------------------------------------
  */
 
-static void leave_due(struct fake_box *box)
-{
-    struct fake *fake = box->fake;
-
-    if (box->deadline_ms == 0)
-        return;
-    if (box->due_prev != NULL)
-        box->due_prev->due_next = box->due_next;
-    else
-        fake->due_first = box->due_next;
-    if (box->due_next != NULL)
-        box->due_next->due_prev = box->due_prev;
-    else
-        fake->due_last = box->due_prev;
-    box->due_next = box->due_prev = NULL;
-    box->deadline_ms = 0;
-}
-
-/* From the back: most have the same time to live. */
-static void enter_due(struct fake_box *box, int64_t deadline_ms)
-{
-    struct fake *fake = box->fake;
-    struct fake_box *before = fake->due_last;
-
-    while (before != NULL && before->deadline_ms > deadline_ms)
-        before = before->due_prev;
-    box->deadline_ms = deadline_ms;
-    box->due_prev = before;
-    box->due_next = before != NULL ? before->due_next : fake->due_first;
-    if (box->due_next != NULL)
-        box->due_next->due_prev = box;
-    else
-        fake->due_last = box;
-    if (before != NULL)
-        before->due_next = box;
-    else
-        fake->due_first = box;
-}
-
 static void on_due(struct timer *timer)
 {
-    struct fake *fake = container_of(timer, struct fake, due_timer);
-    struct fake_box *box = fake->due_first;
+    struct fake_box *box = container_of(timer, struct fake_box, due_timer);
 
-    if (box != NULL) {
-        (void)calls_add(fake->calls, box->id, "deadline", json_new_object());
-        fake_agent_end(box, "deadline", "the time of the sandbox is over");
-        fake_box_fail(box, ERR_TTL);
-    }
-}
-
-/* The list of the loop is in order, too: thousands of deadlines would be in the way of its others.
- */
-static void arm(struct fake *fake)
-{
-    timer_stop(&fake->due_timer);
-    fake->due_timer.fire = on_due;
-    if (fake->due_first != NULL)
-        timer_start(fake->loop, &fake->due_timer, fake->due_first->deadline_ms - clock_now_ms());
+    (void)calls_add(box->fake->calls, box->id, "deadline", json_new_object());
+    fake_agent_end(box, "deadline", "the time of the sandbox is over");
+    fake_box_fail(box, ERR_TTL);
 }
 
 static void set_deadline(struct fake_box *box, int64_t left_ms)
 {
-    const struct fake_box *first = box->fake->due_first;
-
-    leave_due(box);
+    timer_stop(&box->due_timer);
+    box->deadline_ms = left_ms != 0 ? clock_now_ms() + left_ms : 0;
+    box->due_timer.fire = on_due;
     if (left_ms != 0)
-        enter_due(box, clock_now_ms() + left_ms);
-    if (first != box->fake->due_first || first == box)
-        arm(box->fake);
+        timer_start(box->fake->loop, &box->due_timer, left_ms);
 }
 
 static const char *check_blob(const struct fake_box *box, const struct message *message)

@@ -197,6 +197,7 @@ static void fake_free(void *self)
             struct fake_box *box = fake->boxes[i];
 
             fake->boxes[i] = box->next;
+            timer_stop(&box->due_timer);
             fake_exec_free_all(box);
             fake_transfers_lost(box, NULL);
             disk_done(&box->disk);

@@ -40,7 +40,7 @@ struct fake_box {
     uint64_t blob_version;
     int64_t started_ms;
     int64_t deadline_ms; /* clock_now_ms; 0: none */
-    struct fake_box *due_next, *due_prev;
+    struct timer due_timer;
     struct fake_exec *execs;
     size_t exec_count;
     bool service_ended; /* the last command that was to serve a port */
@@ -61,9 +61,6 @@ struct fake {
     pthread_mutex_t lock;        /* the table, and what boxes say of themselves */
     struct fake_box *boxes[FAKE_BUCKETS];
     size_t box_count;
-    /* Loop thread: those with a deadline, the first one first, and one timer for all. */
-    struct fake_box *due_first, *due_last;
-    struct timer due_timer;
 };
 
 /* --- driver.c ----------------------------------------------------------------------------------
