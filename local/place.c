@@ -118,11 +118,17 @@ void place_remove_box(const struct place *place, const char *id)
         (void)unlinkat(place->boxes, id, AT_REMOVEDIR);
 }
 
+int place_write_error(struct err *err, int errnum, const char *what)
+{
+    bool full = errnum == ENOSPC || errnum == EDQUOT || errnum == EFBIG;
+    return err_errno(err, full ? ERR_STORE_FULL : ERR_BACKEND, errnum, "%s", what);
+}
+
 int place_make_box(const struct place *place, const char *id, int *ret_dir, struct err *err)
 {
     place_remove_box(place, id);
     if (mkdirat(place->boxes, id, 0700) < 0)
-        return err_errno(err, ERR_BACKEND, errno, "make the directory of a sandbox");
+        return place_write_error(err, errno, "make the directory of a sandbox");
     *ret_dir = place_open_box(place, id);
     if (*ret_dir < 0) {
         int code = errno;

@@ -33,3 +33,6 @@ int place_connect(const struct place *place, const char *id, int *ret_fd,
 /* What is in one of the small files of a box, cut to SIZE; "" when nothing is. */
 void place_read(const struct place *place, const char *id, const char *name, char *ret_text,
                 size_t size);
+
+/* What could not be written below the state directory. ERR_STORE_FULL: its disk has no room. */
+int place_write_error(struct err *err, int errnum, const char *what);

@@ -8,6 +8,7 @@
 
 #include "base/caps.h"
 #include "base/json.h"
+#include "local/place.h"
 
 #define RECORD "record"
 #define RECORD_NEW "record.new"
@@ -141,12 +142,12 @@ int record_write(int dir, const struct box_record *record, struct err *err)
         openat(dir, RECORD_NEW, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 
     if (fd < 0)
-        return err_errno(err, ERR_BACKEND, errno, "make the record of a box");
+        return place_write_error(err, errno, "make the record of a box");
     if (!print(record, &text))
         return err_set(err, ERR_BACKEND, "the record of a box is too long");
     errno = ENOSPC;
     if (write(fd, buf_text(&text), text.len) != (ssize_t)text.len ||
         renameat(dir, RECORD_NEW, dir, RECORD) < 0)
-        return err_errno(err, ERR_BACKEND, errno, "write the record of a box");
+        return place_write_error(err, errno, "write the record of a box");
     return 0;
 }

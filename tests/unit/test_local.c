@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -83,6 +84,28 @@ START_TEST(test_record_comes_back)
     ck_assert_int_eq(record_write(fd, &record, &err), 0);
     ck_assert_int_eq(record_read(fd, &read, &err), 0);
     ck_assert_mem_eq(&read, &record, sizeof(record));
+}
+END_TEST
+
+/* A limit on file sizes stands for a disk without room. */
+START_TEST(test_no_room_for_a_record)
+{
+    const struct box_record record = {.id = "one", .uid = "u-1"};
+    struct box_record read = {.id = ""};
+    struct err err = {0};
+    struct rlimit before, none = {.rlim_cur = 10};
+    cleanup_fd int fd = open(dir.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none.rlim_max = before.rlim_max;
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &none), 0);
+    int rc = record_write(fd, &record, &err);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+    (void)signal(SIGXFSZ, handler);
+    ck_assert_int_lt(rc, 0);
+    ck_assert_str_eq(err_code_name(err.code), "store_full");
+    ck_assert_int_lt(record_read(fd, &read, &err), 0); /* no half of one */
+    ck_assert_int_eq(record_write(fd, &record, &err), 0);
 }
 END_TEST
 
@@ -394,6 +417,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, make_dir, remove_dir);
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, test_record_comes_back);
+    tcase_add_test(tcase, test_no_room_for_a_record);
     tcase_add_test(tcase, test_record_that_cannot_be_used);
     tcase_add_test(tcase, test_boxes_come_and_go);
     tcase_add_test(tcase, test_a_process_and_its_end);
