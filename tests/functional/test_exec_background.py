@@ -29,8 +29,9 @@ def until_file(name):
     return f"while [ ! -e {name} ]; do sleep 0.02; done"
 
 
-def count(api, box, word):
-    return len([line for line in api.node.container(box).processes() if word in " ".join(line)])
+def count(api, box, command):
+    """Of those that are it; a shell whose script names it has not come to it yet."""
+    return len([line for line in api.node.container(box).processes() if " ".join(line).startswith(command)])
 
 
 # --- detach -------------------------------------------------------------------------------------------------------------
@@ -177,7 +178,7 @@ def signal(client, box, number, name, status=204, **body):
 @pytest.mark.parametrize("name", ["USR1", "SIGUSR1", "INT", "HUP"])
 def test_a_signal_to_the_process(client, api, box, name):
     word = f"sleep 62{len(name)}"
-    number = begin(client, api, box, f"trap 'echo got; exit 9' {name.removeprefix('SIG')}; {word} & wait", word)
+    number = begin(client, api, box, f"trap 'echo got; exit 9' {name.removeprefix('SIG')}; {word} & wait", word)  # after the trap
     signal(client, box, number, name)
     record = client.exec_wait(box, number)
     assert record["stdout"] == "got\n" and record["exit_code"] == 9
