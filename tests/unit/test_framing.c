@@ -6,20 +6,9 @@
 #include "base/mem.h"
 #include "server/framing.h"
 #include "server/origin.h"
+#include "tests/unit/header_fields.h"
 
 #define MAX 6
-
-/* Names and values in turn; the fields borrow them, framing_check only reads. */
-static size_t fields_of(const char *const *pairs, struct text_field *fields)
-{
-    size_t count = 0;
-
-    for (; pairs[count * 2]; count++) {
-        fields[count].name = (char *)(uintptr_t)pairs[count * 2];
-        fields[count].value = (char *)(uintptr_t)pairs[count * 2 + 1];
-    }
-    return count;
-}
 
 START_TEST(test_accepted)
 {

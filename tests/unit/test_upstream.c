@@ -7,6 +7,7 @@
 #include "base/caps.h"
 #include "server/upstream_head.h"
 #include "server/upstream_request.h"
+#include "tests/unit/header_fields.h"
 #include "tests/unit/suite.h"
 
 /* --- answers -------------------------------------------------------------------------------------
@@ -216,17 +217,6 @@ END_TEST
  */
 
 #define HEADERS_MAX 12
-
-static size_t fields_of(const char *const *pairs, struct text_field *fields)
-{
-    size_t count = 0;
-
-    for (; pairs[count * 2]; count++) {
-        fields[count].name = (char *)(uintptr_t)pairs[count * 2];
-        fields[count].value = (char *)(uintptr_t)pairs[count * 2 + 1];
-    }
-    return count;
-}
 
 START_TEST(test_requests)
 {
