@@ -182,7 +182,7 @@ int preview_revoke_links(struct sandbox *sandbox, int64_t port, struct err *err)
         return -1;
     }
     int result = find_row(rows, count, port, &row, sandbox->id, err);
-    if (result == 0) {
+    if (row) {
         preview_facts_read(row->spec, &facts);
         facts.generation++;
         free(row->spec);
