@@ -107,13 +107,23 @@ static bool pids_limited(const struct local *local)
     return local->uids.count > 0 || local->cgroups.parents[CGROUP_PIDS][0] != '\0';
 }
 
+/* What is written lies in memory: two full places would leave nothing to run with. */
+static uint64_t storage_of(const struct box_spec *spec)
+{
+    uint64_t storage = 0, memory = 0;
+
+    (void)str_to_bytes(spec->storage_limit, &storage); /* both checked by the domain */
+    (void)str_to_bytes(spec->memory_limit, &memory);
+    return storage < memory / 2 ? storage : memory / 2;
+}
+
 static void fill_record(const struct local *local, const struct box_spec *spec,
                         struct box_record *record)
 {
     record->created_ms = spec->created_ms;
     if (pids_limited(local))
         record->pids = (uint64_t)(local->config->pids > 0 ? local->config->pids : DEFAULT_PIDS);
-    (void)str_to_bytes(spec->storage_limit, &record->storage); /* checked by the domain */
+    record->storage = storage_of(spec);
     text(record->instance, sizeof(record->instance), local->config->instance);
     text(record->boot, sizeof(record->boot), local->boot);
     text(record->id, sizeof(record->id), spec->id);
@@ -313,7 +323,8 @@ static void local_capabilities(void *self, struct json *object)
     json_set_bool(limits, "cpu", local->cgroups.parents[CGROUP_CPU][0] != '\0');
     json_set_bool(limits, "memory", local->cgroups.parents[CGROUP_MEMORY][0] != '\0');
     json_set_bool(limits, "pids", pids_limited(local));
-    json_set_text(limits, "storage", "of each writable directory alone");
+    json_set_text(limits, "storage",
+                  "of each writable directory alone, at most half of the memory");
     json_set_bool(mine, "images", local->images != NULL);
     json_set_bool(mine, "host_network", local->config->host_network);
     if (*preflight_forbidden())

@@ -110,6 +110,7 @@ static int plan(struct making *making, struct err *err)
         .bwrap = making->local->bwrap,
         .agent = making->local->agent,
         .root = image->root,
+        .storage = making->box->record.storage,
         .cgroup = &making->box->record.cgroup,
         .version_2 = making->local->cgroups.version_2,
         .without_server_ms = making->local->config->without_server_ms,

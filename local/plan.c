@@ -228,11 +228,9 @@ int plan_command(const struct plan *plan, struct text_list *ret_arguments, struc
 {
     const struct box_spec *spec = plan->spec;
     struct text_list writable = {0};
-    uint64_t bytes = 0;
     char size[24];
 
-    (void)str_to_bytes(spec->storage_limit, &bytes); /* checked by the domain */
-    (void)snprintf(size, sizeof(size), "%llu", (unsigned long long)bytes);
+    (void)snprintf(size, sizeof(size), "%llu", (unsigned long long)plan->storage);
     list_writable(spec, &writable);
     add(ret_arguments, plan->bwrap, "--unshare-all", "--unshare-user", "--disable-userns",
         "--as-pid-1", "--cap-drop", "ALL", "--hostname", spec->id, NULL);

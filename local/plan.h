@@ -30,6 +30,7 @@ struct plan {
     const char *bwrap; /* path of the program */
     const char *agent; /* on this machine */
     const char *root;  /* of the image; NULL: the machine's own */
+    uint64_t storage;  /* bytes, of each writable place */
     const struct cgroup_paths *cgroup;
     bool version_2;            /* of control groups */
     int64_t without_server_ms; /* then the box ends; 0: it does not */

@@ -299,12 +299,12 @@ START_TEST(test_a_box_is_planned)
                                   .writable_mounts = &mounts,
                                   .run_as_user = 1000,
                                   .run_as_group = 1001,
-                                  .storage_limit = "1Mi",
                                   .network = "none"};
     const struct plan plan = {.spec = &spec,
                               .bwrap = "/bwrap",
                               .agent = "/agent",
                               .root = dir.path,
+                              .storage = 1 << 20,
                               .cgroup = &cgroup,
                               .without_server_ms = 1500};
     ck_assert_int_eq(plan_command(&plan, &arguments, &err), 0);
