@@ -10,6 +10,12 @@ pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium>=1.0.18)
 pkg_check_modules(yaml REQUIRED IMPORTED_TARGET yaml-0.1)
 pkg_check_modules(seccomp REQUIRED IMPORTED_TARGET libseccomp>=2.5)
 pkg_check_modules(archive REQUIRED IMPORTED_TARGET libarchive>=3.6)
+# http_parser has no pkg-config file.
+find_path(HTTP_PARSER_INCLUDE_DIR http_parser.h REQUIRED)
+find_library(HTTP_PARSER_LIBRARY http_parser REQUIRED)
+add_library(http_parser::http_parser UNKNOWN IMPORTED)
+set_target_properties(http_parser::http_parser PROPERTIES
+    IMPORTED_LOCATION ${HTTP_PARSER_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${HTTP_PARSER_INCLUDE_DIR})
 if(BUILD_TESTING)
     pkg_check_modules(check REQUIRED IMPORTED_TARGET check)
 endif()

@@ -160,7 +160,7 @@ static int open_upstream(struct request *request, struct exchange *exchange, boo
                                &tunnel, err))
         return -1;
     upstream_done(exchange->upstream, false);
-    exchange->upstream = upstream_new(tunnel, reused);
+    exchange->upstream = upstream_new(tunnel, reused, strcmp(request->method, "HEAD") == 0);
     if (!bodied) /* a new or idle pipe has the room */
         (void)pipe_write(tunnel_out(tunnel), head->ptr, head->len);
     return 0;
@@ -193,7 +193,6 @@ static enum verdict answer(struct request *request, struct exchange *exchange)
 static enum verdict wait_head(struct request *request)
 {
     struct exchange *exchange = request_state(request);
-    bool to_head = strcmp(request->method, "HEAD") == 0;
     bool silent = false;
     const struct err stopping = {ERR_STOPPING, "the server is stopping; ask the next one"};
     struct err err = {0};
@@ -201,7 +200,7 @@ static enum verdict wait_head(struct request *request)
     for (;;) {
         struct event *readable = upstream_readable(exchange->upstream);
         uint64_t seen = event_count(readable);
-        int rc = upstream_receive(exchange->upstream, to_head, &silent, &err);
+        int rc = upstream_receive(exchange->upstream, &silent, &err);
 
         if (rc > 0)
             return answer(request, exchange);

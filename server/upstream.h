@@ -13,13 +13,12 @@
  * until its answer is set, then libmicrohttpd's, which reads the body as the client takes it. */
 struct upstream;
 
-/* Takes TUNNEL. REUSED: it has served a request before. */
-struct upstream *upstream_new(struct tunnel *tunnel, bool reused);
+/* Takes TUNNEL. REUSED: it has served a request before. TO_HEAD: the request is a HEAD. */
+struct upstream *upstream_new(struct tunnel *tunnel, bool reused, bool to_head);
 bool upstream_reused(const struct upstream *upstream);
 /* 1: the head is there (for upstream_head), 0: not yet, wait for upstream_readable. ERR_BAD_ANSWER,
  * or why the tunnel failed; then RET_SILENT says whether nothing had come at all. */
-int upstream_receive(struct upstream *upstream, bool to_head, bool *ret_silent,
-                     struct err *err) must_check;
+int upstream_receive(struct upstream *upstream, bool *ret_silent, struct err *err) must_check;
 const struct upstream_head *upstream_head(const struct upstream *upstream);
 
 /* The whole body, when it has a length of at most MAX and is there already: malloc'd. NULL: read it

@@ -402,7 +402,11 @@ def test_other_spellings_of_the_host(site, host):
 @pytest.mark.parametrize("bytes_", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
                                     b"HTTP/1.1 200 OK\r\nA B: c\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\r\n", b"HTTP/2 200\r\n\r\n",
                                     b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: a\x00b\r\n\r\n",
-                                    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 300 + b"\r\n",
+                                    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+                                    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+                                    b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+                                    b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+                                    b"HTTP/1.1 200 OK\rXContent-Length: 0\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\rX", b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 300 + b"\r\n",
                                     b"HTTP/1.1 200 OK\r\nX-Half"])
 def test_what_is_not_an_answer(site, bytes_):
     assert site.get("/raw?bytes=" + quote(base64.b64encode(bytes_), safe=""), 502).json()["code"] == "bad_answer"
@@ -410,11 +414,20 @@ def test_what_is_not_an_answer(site, bytes_):
 
 @pytest.mark.parametrize("bytes_", [b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nhello", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel",
                                     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloX",
+                                    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloXX0\r\n\r\n",
+                                    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\nhello\n0\n\n",
                                     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
                                     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n"])
 def test_an_answer_that_is_cut_is_never_whole(site, bytes_):
     with pytest.raises(requests.RequestException):
         site.get("/raw?bytes=" + quote(base64.b64encode(bytes_), safe=""))
+
+
+@pytest.mark.parametrize("head,status", [("HTTP/1.1 200 OK\nX-Given: yes\n\n", 200), ("HTTP/1.0 299\r\nX-Given: yes\r\n\r\n", 299),
+                                         ("HTTP/1.1 999 Odd\r\nContent-Length: 5\r\nx-given:yes \r\n\r\n", 999)])
+def test_odd_answers_are_served(site, head, status):
+    answer = site.get("/raw?bytes=" + quote(base64.b64encode(head.encode() + b"hello"), safe=""), status)
+    assert (answer.text, answer.headers["X-Given"]) == ("hello", "yes")
 
 
 def test_interim_answers_are_skipped(site):

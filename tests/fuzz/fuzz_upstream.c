@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "server/upstream_head.h"
+#include "server/upstream_parser.h"
 
-/* What a program behind a preview answers: its head, and its body in pieces of two sizes, which
- * must come out alike. The first byte chooses them. */
+/* What a program behind a preview answers, in pieces of two sizes: the head and the body must come
+ * out alike. The first byte chooses them. */
 
 static void require(bool holds)
 {
@@ -15,35 +15,11 @@ static void require(bool holds)
 }
 
 struct outcome {
+    struct upstream_parser parser;
     char *data;
-    size_t len, used;
-    bool ended, broken;
+    size_t len, used; /* of the body */
+    int headed;
 };
-
-static struct outcome decode(const struct upstream_head *head, const char *data, size_t len,
-                             size_t piece)
-{
-    struct outcome outcome = {.data = xmalloc(len)};
-    struct upstream_body body;
-
-    upstream_body_init(&body, head);
-    while (outcome.used < len && !body.ended && !body.broken) {
-        size_t count = piece < len - outcome.used ? piece : len - outcome.used, used;
-
-        /* in place, on memory of its own: a byte too far is seen */
-        char *room = xmalloc(count);
-        memcpy(room, data + outcome.used, count);
-        size_t kept = upstream_body_decode(&body, room, count, &used);
-        require(kept <= used && used <= count && (used == count || body.ended || body.broken));
-        memcpy(outcome.data + outcome.len, room, kept);
-        outcome.len += kept;
-        outcome.used += used;
-        free(room);
-    }
-    outcome.ended = body.ended;
-    outcome.broken = body.broken;
-    return outcome;
-}
 
 static void check_head(const struct upstream_head *head)
 {
@@ -56,27 +32,77 @@ static void check_head(const struct upstream_head *head)
     require(head->kind != BODY_TO_END || !head->persistent);
 }
 
+/* Memory of its own for each piece, also since a body is taken out in place: a byte too far is
+ * seen. */
+static size_t parse_piece(struct outcome *outcome, const char *data, size_t len)
+{
+    struct upstream_parser *parser = &outcome->parser;
+    char *room = xmalloc(len);
+    struct err err;
+    size_t used = 0;
+
+    memcpy(room, data, len);
+    if (!outcome->headed) {
+        outcome->headed = upstream_parse_head(parser, room, len, &used, &err);
+        require(outcome->headed < 0 || used <= len);
+        require(outcome->headed != 0 || used == len);
+    } else {
+        size_t kept = upstream_parse_body(parser, room, len, &used);
+        require(kept <= used && used <= len && (used == len || parser->ended || parser->broken));
+        if (kept)
+            memcpy(outcome->data + outcome->len, room, kept);
+        outcome->len += kept;
+        outcome->used += used;
+    }
+    free(room);
+    return used;
+}
+
+static struct outcome parse(const char *data, size_t len, size_t piece, bool to_head)
+{
+    struct outcome outcome = {.data = xmalloc(len)};
+    struct upstream_parser *parser = &outcome.parser;
+    size_t used = 0;
+
+    upstream_parser_init(parser, to_head);
+    while (used < len && outcome.headed >= 0 && !parser->ended && !parser->broken)
+        used += parse_piece(&outcome, data + used, piece < len - used ? piece : len - used);
+    if (outcome.headed > 0)
+        check_head(&parser->head);
+    return outcome;
+}
+
+static void require_alike(const struct outcome *a, const struct outcome *b)
+{
+    require(a->headed == b->headed);
+    if (a->headed <= 0)
+        return;
+    require(a->parser.ended == b->parser.ended && a->parser.broken == b->parser.broken);
+    require(a->len == b->len && (a->parser.broken || a->used == b->used));
+    require(memcmp(a->data, b->data, a->len) == 0);
+    const struct upstream_head *left = &a->parser.head, *right = &b->parser.head;
+    require(left->status == right->status && left->count == right->count &&
+            left->kind == right->kind && left->length == right->length &&
+            left->persistent == right->persistent);
+    for (size_t i = 0; i < left->count; i++)
+        require(strcmp(left->fields[i].name, right->fields[i].name) == 0 &&
+                strcmp(left->fields[i].value, right->fields[i].value) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
-    struct upstream_head head;
-    struct err err;
-    size_t len;
-
     if (size == 0)
         return 0;
     const char *data = (const char *)bytes + 1;
-    if (upstream_head_parse(data, size - 1, (bytes[0] & 128) != 0, &head, &len, &err) || !len)
-        return 0;
-    require(len <= size - 1);
-    check_head(&head);
-    struct outcome a = decode(&head, data + len, size - 1 - len, 1);
-    struct outcome b = decode(&head, data + len, size - 1 - len, (bytes[0] & 127) + 2u);
-    require(a.len == b.len && a.used == b.used && a.ended == b.ended && a.broken == b.broken &&
-            memcmp(a.data, b.data, a.len) == 0);
+    bool to_head = (bytes[0] & 128) != 0;
+    struct outcome a = parse(data, size - 1, 1, to_head);
+    struct outcome b = parse(data, size - 1, (bytes[0] & 127) * 33 + 2u, to_head);
+    require_alike(&a, &b);
     free(a.data);
     free(b.data);
-    upstream_head_done(&head);
+    upstream_parser_done(&a.parser);
+    upstream_parser_done(&b.parser);
     return 0;
 }
