@@ -7,20 +7,7 @@
 #include "sandbox/exec_lookup.h"
 #include "sandbox/exec_output.h"
 #include "sandbox/exec_parts.h"
-
-struct sandbox *sandboxes_lookup_uid(struct sandboxes *all, const char *uid)
-{
-    struct sandbox *found = NULL;
-    pthread_mutex_lock(&all->lock);
-    for (size_t i = 0; i < SANDBOX_BUCKETS && !found; i++) {
-        for (struct sandbox *sandbox = all->table[i]; sandbox && !found; sandbox = sandbox->next) {
-            if (strcmp(sandbox->uid, uid) == 0)
-                found = sandbox_ref(sandbox);
-        }
-    }
-    pthread_mutex_unlock(&all->lock);
-    return found;
-}
+#include "sandbox/lifecycle.h"
 
 struct exec *exec_lookup(struct sandboxes *all, const char *uid, int64_t number)
 {

@@ -5,9 +5,8 @@
 
 /* Finding executions by the sandbox's uid, in memory or in the store. */
 
-struct sandbox *sandboxes_lookup_uid(struct sandboxes *all,
-                                     const char *uid); /* referenced, or NULL */
-struct exec *exec_lookup(struct sandboxes *all, const char *uid, int64_t number); /* likewise */
+struct exec *exec_lookup(struct sandboxes *all, const char *uid,
+                         int64_t number); /* referenced, or NULL */
 /* The facts of a stored row; NULL while it runs. The caller frees it. */
 struct json *exec_row_result(const struct exec_row *row);
 /* TEXT with *** for each secret; malloc'd. */

@@ -10,6 +10,7 @@
 #include "sandbox/exec_lookup.h"
 #include "sandbox/exec_parts.h"
 #include "sandbox/exec_piece.h"
+#include "sandbox/lifecycle.h"
 
 uint64_t output_received(const struct output *output)
 {

@@ -51,6 +51,7 @@ void sandbox_mask_locked(const struct sandbox *sandbox, const char *text, char *
 
 /* sandboxes.c: the collection. */
 struct sandbox *sandboxes_find_locked(const struct sandboxes *all, const char *id); /* borrowed */
+struct sandbox *sandboxes_lookup_uid(struct sandboxes *all, const char *uid); /* ref'd or NULL */
 void sandboxes_insert_locked(struct sandboxes *all, struct sandbox *sandbox); /* a reference more */
 void sandboxes_remove(struct sandboxes *all, struct sandbox *sandbox);
 /* After a change of its state or of `removing`: keeps all->living true. */

@@ -26,7 +26,7 @@ struct sandboxes {
     struct event idle;        /* fires when there is no job left */
     pthread_mutex_t intents;  /* create.c: a key's claim and the intent; held over SQL */
     pthread_mutex_t lock;
-    struct sandbox *table[SANDBOX_BUCKETS]; /* by id; not the gone ones */
+    struct sandbox *table[SANDBOX_BUCKETS], *by_uid[SANDBOX_BUCKETS]; /* not the gone ones */
     size_t count;
     int64_t living;         /* of these, those that have, or may have, something in the substrate */
     struct sandbox *newest; /* of all that somebody holds still, gone ones too */
@@ -88,10 +88,10 @@ struct sandbox {
     size_t cuts;
     int64_t lost_at_ms; /* the last link gave up */
     struct timer ready_timer, settle_timer;
-    bool settle_armed, connected;         /* then it holds a reference; the link is up */
-    struct timer lost_timer;              /* exec.c: the stream has been down for too long */
-    struct call *calls;                   /* call.c: waiting for the link */
-    struct sandbox *next, *newer, *older; /* in the table's bucket; of all there are */
+    bool settle_armed, connected; /* then it holds a reference; the link is up */
+    struct timer lost_timer;      /* exec.c: the stream has been down for too long */
+    struct call *calls;           /* call.c: waiting for the link */
+    struct sandbox *next, *next_by_uid, *newer, *older; /* in the buckets; of all there are */
 };
 
 /* By id, referenced, or NULL. Takes the lock. */

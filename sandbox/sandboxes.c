@@ -104,11 +104,11 @@ void sandboxes_ask(struct sandboxes *all, void (*fn)(void *arg), void *arg)
 
 /* --- the collection -------------------------------------------------------------------------- */
 
-static size_t bucket_of(const char *id)
+static size_t bucket_of(const char *name)
 {
     size_t hash = 5381;
-    for (; *id; id++) {
-        hash = hash * 33 + (unsigned char)*id;
+    for (; *name; name++) {
+        hash = hash * 33 + (unsigned char)*name;
     }
     return hash % SANDBOX_BUCKETS;
 }
@@ -133,6 +133,20 @@ struct sandbox *sandboxes_lookup(struct sandboxes *all, const char *id)
     return sandbox;
 }
 
+struct sandbox *sandboxes_lookup_uid(struct sandboxes *all, const char *uid)
+{
+    pthread_mutex_lock(&all->lock);
+    struct sandbox *sandbox = all->by_uid[bucket_of(uid)];
+    while (sandbox && strcmp(sandbox->uid, uid) != 0) {
+        sandbox = sandbox->next_by_uid;
+    }
+    if (sandbox) {
+        sandbox_ref(sandbox);
+    }
+    pthread_mutex_unlock(&all->lock);
+    return sandbox;
+}
+
 void sandboxes_recount_locked(struct sandbox *sandbox)
 {
     bool living = sandbox->in_table && (sandbox->state != SANDBOX_FAILED || sandbox->removing);
@@ -142,9 +156,12 @@ void sandboxes_recount_locked(struct sandbox *sandbox)
 
 void sandboxes_insert_locked(struct sandboxes *all, struct sandbox *sandbox)
 {
-    struct sandbox **bucket = &all->table[bucket_of(sandbox->id)];
-    sandbox->next = *bucket;
-    *bucket = sandbox_ref(sandbox);
+    struct sandbox **by_id = &all->table[bucket_of(sandbox->id)];
+    struct sandbox **by_uid = &all->by_uid[bucket_of(sandbox->uid)];
+    sandbox->next = *by_id;
+    *by_id = sandbox_ref(sandbox);
+    sandbox->next_by_uid = *by_uid;
+    *by_uid = sandbox;
     all->count++;
     sandbox->in_table = true;
     sandboxes_recount_locked(sandbox);
@@ -152,17 +169,22 @@ void sandboxes_insert_locked(struct sandboxes *all, struct sandbox *sandbox)
 
 void sandboxes_remove(struct sandboxes *all, struct sandbox *sandbox)
 {
-    bool found = false;
     pthread_mutex_lock(&all->lock);
-    for (struct sandbox **at = &all->table[bucket_of(sandbox->id)]; *at; at = &(*at)->next) {
-        if (*at == sandbox) {
-            *at = sandbox->next;
-            all->count--;
-            sandbox->in_table = false;
-            sandboxes_recount_locked(sandbox);
-            found = true;
-            break;
+    bool found = sandbox->in_table;
+    if (found) {
+        struct sandbox **by_id = &all->table[bucket_of(sandbox->id)];
+        while (*by_id != sandbox) {
+            by_id = &(*by_id)->next;
         }
+        *by_id = sandbox->next;
+        struct sandbox **by_uid = &all->by_uid[bucket_of(sandbox->uid)];
+        while (*by_uid != sandbox) {
+            by_uid = &(*by_uid)->next_by_uid;
+        }
+        *by_uid = sandbox->next_by_uid;
+        all->count--;
+        sandbox->in_table = false;
+        sandboxes_recount_locked(sandbox);
     }
     pthread_mutex_unlock(&all->lock);
     if (found) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "sandbox/lifecycle.h"
 
 struct job {
     void (*fn)(void *arg);
@@ -105,6 +106,12 @@ struct scrubber *sandbox_scrubber(struct sandbox *sandbox)
     return scrubber;
 }
 
+struct sandbox *sandboxes_lookup_uid(struct sandboxes *all, const char *uid)
+{
+    struct sandbox *only = all->by_uid[0];
+    return strcmp(only->uid, uid) == 0 ? sandbox_ref(only) : NULL;
+}
+
 static void open_store(struct sandbox *sandbox, const char *directory)
 {
     struct err err;
@@ -139,7 +146,7 @@ struct sandbox *domain_new(const char *directory, struct loop *loop, const struc
     sandbox->state = SANDBOX_RUNNING;
     sandbox->scrubber = scrubber_new(NULL);
     event_init(&sandbox->changed);
-    all->table[7] = sandbox;
+    all->by_uid[0] = sandbox;
     open_store(sandbox, directory);
     return sandbox;
 }
