@@ -127,12 +127,17 @@ def test_stop_and_start(debian, first, port):
 
 
 def test_a_port_that_is_taken(debian, first, port):
+    """A server that runs elsewhere goes on."""
+    client = Client(f"http://127.0.0.1:{port}", image="host")
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
-        debian.quickstart("--stop")
+        before = debian.server()
         said = debian.quickstart("--no-tour", "--port", taken, expect=1)
-        assert f"port {taken} is taken" in said and "--port N" in said
-    debian.quickstart("--no-tour", "--port", port)
+        assert f"port {taken} is taken" in said and "--port N" in said and "restarting" not in said
+        assert debian.server() == before and client.request("GET", "/readyz").status_code == 200
+        debian.quickstart("--stop")
+        assert f"port {taken} is taken" in debian.quickstart("--no-tour", "--port", taken, expect=1)
+    debian.quickstart("--no-tour")  # on the port it had
 
 
 def test_packages_that_cannot_be_had(debian, first):
