@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from local_server import LocalServer, let_others_pass
-from server import AGENT, SERVER, WRAPPER, wait_until
+from server import AGENT, BUILD, SERVER, WRAPPER, wait_until
 
 USER = 61234  # some uid that is nobody's
 BUSYBOX = Path("/bin/busybox")
@@ -47,6 +47,34 @@ def test_without_bubblewrap(fresh):
 def test_without_the_agent(fresh):
     error = refusal(fresh("--agent-program", "/nowhere/agent"))
     assert "/nowhere/agent" in error and "--agent-program" in error
+
+
+class InstalledServer(LocalServer):
+    """What `cmake --install` leaves, without what it was built from."""
+
+    def install(self):
+        prefix = self.dir / "usr"
+        subprocess.run(["cmake", "--install", BUILD, "--prefix", prefix], check=True, stdout=subprocess.DEVNULL)
+        let_others_pass(prefix / "libexec/podsandbox")
+        return prefix
+
+    def command(self):
+        program = str(self.dir / "usr/bin/podsandboxd")
+        return [program if word == str(SERVER) else word for word in super().command()]
+
+
+def test_what_is_installed_runs_and_is_replaced_while_it_runs(fresh, tmp_path):
+    server = InstalledServer(None, tmp_path / "installed")
+    fresh.servers.append(server)
+    unit = (server.install() / "lib/systemd/system/podsandboxd.service").read_text()
+    assert "ExecStart=podsandboxd --driver local" in unit
+    client = server.start().client()
+    client.create("box")
+    client.put("box", "file", b"kept")
+    server.install()
+    server.restart()
+    assert client.wait_state("box", "running")
+    assert client.exec("box", ["cat", "file"])["stdout"] == "kept"
 
 
 def test_a_directory_that_cannot_be_used(fresh, tmp_path):
