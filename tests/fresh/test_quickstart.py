@@ -140,6 +140,20 @@ def test_a_port_that_is_taken(debian, first, port):
     debian.quickstart("--no-tour")  # on the port it had
 
 
+def test_one_that_was_killed_while_the_server_started(debian, first, port):
+    """The next one finds that server, and its port."""
+    debian.quickstart("--stop")
+    (debian.dir / "var/lib/podsandbox/port").unlink()
+    (debian.dir / "deadly").mkdir()
+    deadly = debian.dir / "deadly/curl"
+    deadly.write_text("#!/bin/sh\nkill -KILL $PPID\n")
+    deadly.chmod(0o755)
+    killed = debian.run("env", "PATH=/deadly:/usr/sbin:/usr/bin:/sbin:/bin", "/src/deploy/quickstart", "--no-tour", "--port", port)
+    assert killed.returncode != 0 and "quickstart: the server" not in killed.stderr, killed
+    assert f"http://127.0.0.1:{port}/v1" in debian.quickstart("--no-tour")
+    assert Client(f"http://127.0.0.1:{port}").request("GET", "/readyz").status_code == 200
+
+
 def test_packages_that_cannot_be_had(debian, first):
     sources = debian.dir / "etc/apt/sources.list.d"
     hidden = sources.rename(sources.with_name("hidden"))
