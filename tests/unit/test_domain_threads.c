@@ -12,14 +12,19 @@
 static struct world world;
 static atomic_bool over;
 
-static void setup(void)
+static void wait_ready(void)
 {
     struct err err = {0};
-    world_init(&world);
-    stepper_background();
     while (!sandboxes_ready(world.all, &err)) {
         stepper_wait_idle();
     }
+}
+
+static void setup(void)
+{
+    world_init(&world);
+    stepper_background();
+    wait_ready();
 }
 
 static void teardown(void)
@@ -352,6 +357,7 @@ START_TEST(test_stop)
         store_close(world.store);
         substrate_reset(&world.substrate);
         world_start(&world);
+        wait_ready();
         for (int i = 0; i < 8; i++) {
             cleanup_free char *id = xasprintf("s%d-%d", round, i);
             struct sandbox *sandbox = sandboxes_lookup(world.all, id);

