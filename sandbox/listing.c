@@ -147,6 +147,33 @@ int sandboxes_stats(struct sandboxes *all, struct json **ret_json, struct err *e
     return 0;
 }
 
+/* Those that a sandbox may name. */
+static void set_networks(struct json *json, const struct policy *policy)
+{
+    struct json *networks = json_set_array(json, "networks");
+    json_add_text(networks, policy->network);
+    if (policy->allow_host_network && strcmp(policy->network, "host") != 0) {
+        json_add_text(networks, "host");
+    }
+}
+
+static void set_features(struct json *features, const struct sandboxes *all)
+{
+    static const char *const have[] = {"exec",   "stdin",       "detach",  "stream",
+                                       "signal", "files",       "tree",    "secrets",
+                                       "events", "idempotency", "previews"};
+    static const char *const lack[] = {"tty",   "attach",   "archive",
+                                       "watch", "sessions", "network_policy"};
+    for (size_t i = 0; i < ARRAY_LEN(have); i++) {
+        json_set_bool(features, have[i], true);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(lack); i++) {
+        json_set_bool(features, lack[i], false);
+    }
+    json_set_bool(features, "ps", all->driver->ops->promises.programs);
+    json_set_bool(features, "private_previews", all->config.proxied);
+}
+
 static void set_promises(struct json *json, const struct driver_promises *promises)
 {
     json_set_bool(json, "programs", promises->programs);
@@ -174,18 +201,8 @@ int sandboxes_capabilities(struct sandboxes *all, struct json **ret_json, struct
     json_set_int(limits, "max_execs", all->config.max_execs);
     json_set_int(limits, "max_json_output", CAP_JSON_OUTPUT);
     json_set_int(limits, "max_json_stdin", CAP_JSON_STDIN);
-    struct json *features = json_set_object(json, "features");
-    static const char *const have[] = {"exec",     "stdin",   "files",  "tree",
-                                       "previews", "secrets", "events", "idempotency"};
-    static const char *const lack[] = {"tty",     "detach", "stream",   "attach",
-                                       "archive", "watch",  "sessions", "network_policy"};
-    for (size_t i = 0; i < ARRAY_LEN(have); i++) {
-        json_set_bool(features, have[i], true);
-    }
-    for (size_t i = 0; i < ARRAY_LEN(lack); i++) {
-        json_set_bool(features, lack[i], false);
-    }
-    json_set_bool(features, "private_previews", all->config.proxied);
+    set_features(json_set_object(json, "features"), all);
+    set_networks(json, policy);
     set_promises(json_set_object(json, "promises"), &all->driver->ops->promises);
     all->driver->ops->capabilities(all->driver->self, json);
     *ret_json = json;

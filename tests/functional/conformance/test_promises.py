@@ -6,6 +6,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from events import stream
 from server import ROOT
 
 
@@ -35,3 +36,63 @@ def test_what_is_not_promised_is_refused(client, promises):
         client.create_problem(422, "not_supported", runtime_class="gvisor")
     else:
         assert "nowhere" in client.create_problem(422, "runtime_class_missing", runtime_class="nowhere")["detail"]
+
+
+def use_of_each_feature(client, box):
+    """A request of each, or several."""
+    at = f"/v1/sandboxes/{box}"
+
+    def post(path, expect=None, **body):
+        return client.request("POST", at + path, expect, json=body)
+
+    def signal():
+        number = post("/execs", 202, cmd=["sleep", "60"], detach=True).json()["id"]
+        answer = post(f"/execs/{number}/signal", signal="KILL")
+        return None if answer.status_code == 409 else answer  # one that has ended, where commands are made up
+
+    return {
+        "exec": lambda: post("/execs", cmd=["true"]),
+        "stdin": lambda: post("/execs", cmd=["cat"], stdin="x"),
+        "detach": lambda: post("/execs", 202, cmd=["true"], detach=True),
+        "stream": lambda: stream(client, box, ["true"]).until("exit") and None,
+        "signal": signal,
+        "ps": lambda: client.request("GET", at + "/ps"),
+        "files": lambda: client.request("PUT", client.file_url(box, "feature"), data=b"x"),
+        "tree": lambda: client.request("GET", at + "/tree?path=."),
+        "secrets": lambda: post("/secrets", values=["a-secret-of-features"]),
+        "events": lambda: client.request("GET", at + "/events"),
+        "idempotency": lambda: client.request("POST", at + "/execs", headers={"Idempotency-Key": "feature"}, json={"cmd": ["true"]}),
+        "previews": lambda: post("/previews", port=8000, wait=False),
+        "private_previews": lambda: post("/previews", port=8001, wait=False, visibility="private"),
+        "tty": lambda: post("/execs", cmd=["true"], tty=True),
+        "network_policy": lambda: client.request("POST", "/v1/sandboxes", json={"image": client.image, "network": "only-this"}),
+        "attach": lambda: client.request("GET", at + "/execs/1/attach"),
+        "archive": lambda: client.request("GET", at + "/archive?path=."),
+        "watch": lambda: client.request("GET", at + "/watch?path=."),
+        "sessions": lambda: post("/sessions"),
+    }
+
+
+ROUTES = ("attach", "archive", "watch", "sessions")
+
+
+def test_features_are_what_works(client, capabilities):
+    client.create("features")
+    uses = use_of_each_feature(client, "features")
+    assert set(uses) == set(capabilities["features"])
+    for name, have in capabilities["features"].items():
+        answer = uses[name]()
+        if have:
+            assert answer is None or answer.status_code < 300, (name, answer.text)
+        else:
+            wanted = (404, "not_found") if name in ROUTES else (422, "not_supported")
+            assert (answer.status_code, answer.json()["code"]) == wanted, (name, answer.text)
+    client.delete("features")
+
+
+def test_networks_are_those_that_work(client, capabilities):
+    for network in capabilities["networks"]:
+        client.create("networked", network=network)
+        client.delete("networked")
+    for network in {"internet", "none", "host", "else"} - set(capabilities["networks"]):
+        client.create_problem(422, "not_supported", network=network)
