@@ -97,6 +97,9 @@ static struct sandbox *new_from_spec(struct sandboxes *all, const char *owner,
 static int take_id_locked(struct sandboxes *all, struct sandbox *sandbox, struct err *err)
 {
     const struct sandbox *holder = sandboxes_find_locked(all, sandbox->id);
+    if (holder && strcmp(holder->owner, sandbox->owner) != 0) {
+        return err_set(err, ERR_ALREADY_EXISTS, "the id '%s' is taken", sandbox->id);
+    }
     if (holder) {
         return err_set(err, ERR_ALREADY_EXISTS, "a sandbox '%s' exists and is %s", sandbox->id,
                        sandbox_state_name(holder->state));

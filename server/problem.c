@@ -41,7 +41,7 @@ static const struct problem problems[ERR_COUNT] = {
     ROW(GONE, 410, REQUEST, NO, QUIET, "The sandbox is gone", "Create a new one; `reason` says why this one ended."),
     ROW(METHOD_NOT_ALLOWED, 405, REQUEST, NO, QUIET, "Method not allowed", "Use a method that the Allow header lists."),
     ROW(CONFLICT, 409, REQUEST, NO, QUIET, "Conflict with the present state", "Look at the resource and decide again."),
-    ROW(ALREADY_EXISTS, 409, REQUEST, NO, QUIET, "The name is taken", "Use what has this name, remove it first, or choose another name."),
+    ROW(ALREADY_EXISTS, 409, REQUEST, NO, QUIET, "The name is taken", "Choose another id, or send none to get one; what is yours can be used, or deleted first."),
     ROW(IDEMPOTENCY_CONFLICT, 409, REQUEST, NO, QUIET, "The Idempotency-Key was used with another body", "Use a new key for another request."),
     ROW(HOST_TAKEN, 409, REQUEST, NO, QUIET, "The preview's host is taken", "Choose another subdomain."),
     ROW(TOO_LARGE, 413, REQUEST, NO, QUIET, "Too large", "Send less, or use the raw routes for large content."),

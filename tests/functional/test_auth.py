@@ -67,9 +67,11 @@ def test_others_do_not_exist(hers, alice, bob):
     assert alice.sandbox("hers")["state"] == "running"
 
 
-def test_ids_are_one_space_but_do_not_reveal_the_owner(hers, bob):
+def test_ids_are_one_space_but_do_not_reveal_the_owner(hers, alice, bob):
     problem = bob.create_problem(409, "already_exists", id="hers")
     assert "alice" not in str(problem) and "sandbox" not in problem
+    assert problem["detail"] == "the id 'hers' is taken" and "another id" in problem["remediation"], problem
+    assert "running" in alice.create_problem(409, "already_exists", id="hers")["detail"]
 
 
 def test_gone_ones_are_private_too(alice, bob):
