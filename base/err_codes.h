@@ -32,6 +32,7 @@ X(STOPPING, "stopping")
 X(NOT_READY, "not_ready")
 X(FAKE_ONLY, "fake_only")
 /* previews */
+X(PREVIEW_PRIVATE, "preview_private")
 X(PORT_CLOSED, "port_closed")
 X(BAD_ANSWER, "bad_answer")
 /* files */

@@ -7,7 +7,7 @@
 #include "base/caps.h"
 #include "base/json.h"
 #include "base/str.h"
-#include "sandbox/sandbox.h"
+#include "sandbox/lifecycle.h"
 
 void preview_target_done(struct preview_target *target)
 {
@@ -116,6 +116,17 @@ static void remember(struct sandboxes *all, const struct preview_target *target,
     sandbox_unref(before);
 }
 
+/* Nothing more: whoever asks may be a stranger. */
+static int private_ended(struct err *err)
+{
+    return err_set(err, ERR_GONE, "this preview has ended");
+}
+
+int preview_private_check(const struct preview_target *target, struct err *err)
+{
+    return sandbox_state_lives(sandbox_state(target->sandbox)) ? 0 : private_ended(err);
+}
+
 int preview_find(struct sandboxes *all, const char *host, struct preview_target *ret_target,
                  struct err *err)
 {
@@ -134,6 +145,8 @@ int preview_find(struct sandboxes *all, const char *host, struct preview_target 
         result = err_set(err, ERR_GONE, "sandbox '%s', whose preview this was, is gone", id);
     preview_row_done(&row);
     if (result < 0) {
+        if (target.facts.is_private && err->code == ERR_GONE)
+            (void)private_ended(err);
         preview_target_done(&target);
         return -1;
     }

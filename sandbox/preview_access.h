@@ -28,19 +28,22 @@ struct preview_target {
 };
 void preview_target_done(struct preview_target *target);
 
-/* HOST: lower case, without a port. ERR_NOT_FOUND; ERR_GONE when its sandbox has ended, with why;
- * ERR_NOT_READY. */
+/* HOST: lower case, without a port. ERR_NOT_FOUND; ERR_GONE when its sandbox has ended, with why
+ * unless it is private; ERR_NOT_READY. */
 int preview_find(struct sandboxes *all, const char *host, struct preview_target *ret_target,
                  struct err *err) must_check;
 
-/* The same from memory: false when it has to be looked up. Never blocks. */
+/* Whether the sandbox of a private one still lives: ERR_GONE, without why. */
+int preview_private_check(const struct preview_target *target, struct err *err) must_check;
+
+/* preview_find() from memory: false when it has to be looked up. Never blocks. */
 bool preview_recall(struct sandboxes *all, const char *host, struct preview_target *ret_target);
 
 /* What preview_recall() knows. */
 void preview_memory_init(struct sandboxes *all);
 void preview_memory_done(struct sandboxes *all);
 
-/* The same by its port. ERR_NOT_FOUND. */
+/* What leads to that port. ERR_NOT_FOUND. */
 int preview_of_port(struct sandbox *sandbox, int64_t port, struct preview_target *ret_target,
                     struct err *err) must_check;
 /* Between preview_claim() and preview_release(): no ticket made until now opens it any more. */

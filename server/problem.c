@@ -59,6 +59,7 @@ static const struct problem problems[ERR_COUNT] = {
     ROW(FORBIDDEN, 403, AUTH, NO, NOTE, "Forbidden", "Use a key that has the right for this."),
     ROW(BUSY, 503, LOAD, AGAIN, NOTE, "Too busy", "Try again after the seconds of Retry-After."),
     ROW(STOPPING, 503, LOAD, AGAIN, NOTE, "The server is stopping", "Try again; another or the next server answers."),
+    ROW(PREVIEW_PRIVATE, 403, AUTH, NO, QUIET, "The preview is private", "Open it by a link of POST …/previews/{port}/links."),
     ROW(PORT_CLOSED, 503, SERVICE, AGAIN, QUIET, "Nothing listens on the port", "Start the program that serves it; the request may be tried again."),
     ROW(BAD_ANSWER, 502, SERVICE, MAYBE, NOTE, "The program's answer is not usable", "Look at the log of the preview; the program must speak HTTP/1.1 on the port."),
     ROW(NOT_READY, 409, REQUEST, AGAIN, QUIET, "Not ready yet", "Wait until the sandbox is running, then try again."),

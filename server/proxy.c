@@ -244,8 +244,10 @@ static enum verdict redirect(struct request *request, const struct exchange *exc
 static enum verdict visit_private(struct request *request, struct exchange *exchange)
 {
     const struct err closed = {
-        ERR_FORBIDDEN, "this preview is private: open it by a link that its owner has made "
-                       "with POST …/previews/{port}/links; links expire and can be revoked"};
+        ERR_PREVIEW_PRIVATE,
+        "this preview is private: its owner makes links that open it; they expire and can be "
+        "revoked"};
+    struct err ended = {0};
     cleanup_buf struct buf clean = BUF_INIT(PROXY_HEAD_MAX);
     cleanup_buf struct buf cookie = BUF_INIT(CAP_SMALL);
     const struct preview_visit visit = {
@@ -256,6 +258,8 @@ static enum verdict visit_private(struct request *request, struct exchange *exch
         .secure = strcmp(request->http->preview_scheme, "https") == 0,
     };
 
+    if (preview_private_check(&exchange->target, &ended) < 0)
+        return refuse(request, &ended);
     switch (preview_gate_look(&exchange->target, &visit, &clean, &cookie)) {
     case PREVIEW_PASS:
         return begin_exchange(request);

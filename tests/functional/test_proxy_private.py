@@ -52,8 +52,10 @@ def ticket(site, client, **body):
 def test_without_a_link_nothing_is_seen(site):
     page = site.get("/echo", 403, headers={"Accept": "text/html"})
     assert "private" in page.text and "Set-Cookie" not in page.headers
-    assert site.get("/echo", 403).json()["code"] == "forbidden"
-    assert site.request("POST", "/echo", 403, data=b"x" * 100000).json()["code"] == "forbidden"
+    problem = site.get("/echo", 403).json()
+    assert problem["code"] == "preview_private" and "/previews/{port}/links" in problem["remediation"], problem
+    assert "/previews/{port}/links" in page.text and "key" not in page.text
+    assert site.request("POST", "/echo", 403, data=b"x" * 100000).json()["code"] == "preview_private"
     answer = site.raw("GET /ws HTTP/1.1\nHost: {host}\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Key: eA==\n"
                       "Sec-WebSocket-Version: 13\nConnection: close\n\n")
     assert answer.startswith(b"HTTP/1.1 403 ")
@@ -143,6 +145,20 @@ def test_a_new_life_of_the_id_has_other_links(client, site):
     client.create("vault")
     start_app(client, "vault", visibility="private")
     site.get("/echo", 403, headers={"Cookie": f"podsandbox-preview={value}"})
+
+
+def test_of_a_sandbox_that_is_gone(server, client, site):
+    """That it has ended is all that a stranger is told, also after a restart."""
+    cookie = {"Cookie": f"podsandbox-preview={ticket(site, client)}"}
+    site.get("/echo", 403)
+    client.delete("vault")
+    for _ in range(2):
+        for headers in ({}, cookie):
+            problem = site.get("/echo", 410, headers=headers).json()
+            assert (problem["code"], problem["detail"]) == ("gone", "this preview has ended"), problem
+        page = site.get("/echo", 410, headers={"Accept": "text/html"}).text
+        assert "has ended" in page and "deleted" not in page, page
+        server.restart()
 
 
 def test_public_and_private_again(client, site):

@@ -53,6 +53,13 @@ int preview_find(struct sandboxes *all, const char *host, struct preview_target 
     return err_set(err, ERR_INTERNAL, "not called");
 }
 
+int preview_private_check(const struct preview_target *target, struct err *err)
+{
+    (void)target;
+    NOT_CALLED();
+    return err_set(err, ERR_INTERNAL, "not called");
+}
+
 bool preview_recall(struct sandboxes *all, const char *host, struct preview_target *ret_target)
 {
     (void)all, (void)host, (void)ret_target;
