@@ -46,7 +46,7 @@ struct sandbox {
     atomic_uint refs;
     /* set once */
     char id[ID_LEN], uid[UID_LEN], owner[OWNER_LEN];
-    struct sandbox_spec spec; /* labels and secrets change under the lock */
+    struct sandbox_spec spec; /* ttl, labels and secrets change under the lock */
     int64_t ready_deadline_ms;
     struct event changed;
     /* guarded by all->lock; times with _ms are clock_now_ms, which decide; the others are shown */

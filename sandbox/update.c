@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/caps.h"
 #include "base/clock.h"
 #include "sandbox/lifecycle.h"
@@ -103,6 +104,18 @@ static void take_secrets_locked(struct sandbox *sandbox, struct addition *additi
     addition->scrubber = scrubber;
 }
 
+/* Records show it, the store and the agent keep it. The digest stays: it tells what was created. */
+static void set_ttl_locked(struct sandbox *sandbox, int64_t ttl_ms)
+{
+    cleanup_buf struct buf text = BUF_INIT(CAP_JSON_BODY);
+    sandbox->wanted_ms = clock_now_ms() + ttl_ms;
+    sandbox->spec.ttl_ms = ttl_ms;
+    cleanup_json struct json *public = sandbox_spec_public(&sandbox->spec);
+    (void)json_print_canonical(public, &text); /* of checked fields: it fits */
+    free(sandbox->public_spec);
+    sandbox->public_spec = buf_take(&text, NULL);
+}
+
 /* --- the change ------------------------------------------------------------------------------ */
 
 enum applied { APPLIED, APPLY_AGAIN, APPLY_FAILED };
@@ -119,7 +132,7 @@ static enum applied apply(struct sandbox *sandbox, const struct sandbox_update *
         applied = APPLY_AGAIN; /* another change was quicker */
     } else {
         if (update->ttl_ms >= 0) {
-            sandbox->wanted_ms = clock_now_ms() + update->ttl_ms;
+            set_ttl_locked(sandbox, update->ttl_ms);
         }
         if (update->labels) {
             text_map_done(&sandbox->spec.labels);

@@ -79,6 +79,7 @@ START_TEST(test_ttl)
     ck_assert_int_eq(substrate_box(&world.substrate, "a")->deadline_ms - clock_now_ms(), 1200000);
     struct sandbox_row row = read_row();
     ck_assert_int_eq(row.deadline, sandbox->deadline);
+    ck_assert_ptr_nonnull(strstr(row.spec, "\"ttl\":1200"));
     sandbox_row_done(&row);
     ck_assert_str_eq(text_map_get(&sandbox->spec.labels, "x"), "1");
     /* and shorter */

@@ -35,7 +35,9 @@ def test_a_running_command_does_not_hold_it(client):
 def test_a_renewed_one_lives(client):
     client.create("renewed")
     before = renew(client, "renewed", 1.5).json()
-    assert renew(client, "renewed", 3600).json()["expires"] > before["expires"]
+    after = renew(client, "renewed", 1800).json()
+    assert after["expires"] > before["expires"] and (before["ttl"], after["ttl"]) == (1.5, 1800)
+    assert client.sandbox("renewed")["ttl"] == 1800
     time.sleep(2.5)  # what must not happen has no event
     assert client.exec("renewed", ["true"])["exit_code"] == 0
     client.delete("renewed")
