@@ -51,8 +51,8 @@ void image_store_free(struct image_store *store); /* no call runs, every image i
 
 /* Finds the image and unpacks it if that was not done before; blocks meanwhile. Of several calls
  * for the same one, one unpacks and all get its result. The image is held until image_release().
- * ERR_POLICY: outside of the folders. ERR_IMAGE_PULL_FAILED: not there, or it could not be read or
- * written. ERR_INVALID_IMAGE: the name or the content is bad; nothing of it is left. */
+ * ERR_POLICY: outside of the folders. ERR_IMAGE_PULL_FAILED: it could not be read or written.
+ * ERR_INVALID_IMAGE: it is not there, or the name or the content is bad; nothing of it is left. */
 int image_resolve(struct image_store *store, const char *name, struct image *ret_image,
                   struct err *err) must_check;
 /* Lets go of it and frees what IMAGE has. */

@@ -164,8 +164,11 @@ static int not_found(const char *name, bool inside, int errnum, struct err *err)
                        name);
     if (errnum != 0)
         return err_errno(err, ERR_IMAGE_PULL_FAILED, errnum, "image '%s'", name);
-    return err_set(err, ERR_IMAGE_PULL_FAILED,
-                   "image '%s': there is no such file or folder among the local images", name);
+    return err_set(
+        err, ERR_INVALID_IMAGE,
+        "image '%s': there is no such file or folder among the local images: put it into "
+        "a folder of --local-images, or use 'host'",
+        name);
 }
 
 int image_find(const struct image_folder *folders, size_t count, const char *name,

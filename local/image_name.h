@@ -31,7 +31,8 @@ struct image_folder { /* one of the operator's */
     char *path;
 };
 
-/* ERR_POLICY: FOLDERS is empty, or the path is outside of all; ERR_IMAGE_PULL_FAILED: not there. */
+/* ERR_POLICY: FOLDERS is empty, or the path is outside of all; ERR_INVALID_IMAGE: the name is bad,
+ * or nothing has it; ERR_IMAGE_PULL_FAILED: what is there cannot be opened. */
 int image_find(const struct image_folder *folders, size_t count, const char *name,
                struct image_place *ret_place, struct err *err) must_check;
 void image_place_done(struct image_place *place);

@@ -129,7 +129,7 @@ def test_bad_images(place):
         problem = client.create_problem(422, "invalid_image", image=name)
         assert word in problem["detail"] and name in problem["detail"], problem
         assert place.left() == [] and place.unpacked() == [], name
-    client.create_problem(502, "image_pull_failed", image="nothing")
+    client.create_problem(422, "invalid_image", image="nothing")
     client.create_problem(422, "invalid_image", image="localhost/small_1:2")
     client.create_problem(422, "invalid_image", image="localhost/../../etc")
     client.create_problem(422, "policy_denied", image="dir:/etc")

@@ -208,7 +208,7 @@ def test_images(fresh, tmp_path):
         assert client.exec(box, ["cat", "/etc/made-for"])["stdout"] == "this image\n"
         client.delete(box)
     assert os.listdir(images / "small/usr/lib") == []
-    client.create_problem(502, "image_pull_failed", image="missing")
+    assert "--local-images" in client.create_problem(422, "invalid_image", image="missing")["detail"]
     client.create_problem((400, 403, 422), image="../etc")
 
 

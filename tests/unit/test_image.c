@@ -207,8 +207,8 @@ START_TEST(test_nothing_outside_of_the_folders)
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
         assert_refused(bad[i], ERR_INVALID_IMAGE);
     assert_refused(up, ERR_INVALID_IMAGE);
-    assert_refused("missing", ERR_IMAGE_PULL_FAILED);
-    assert_refused("missing:1", ERR_IMAGE_PULL_FAILED);
+    assert_refused("missing", ERR_INVALID_IMAGE);
+    assert_refused("missing:1", ERR_INVALID_IMAGE);
     assert_refused("pipe", ERR_IMAGE_PULL_FAILED);
     ck_assert_int_eq(symlink("inside", inner), 0);
     cleanup_free char *inside = in_images("inside");
