@@ -66,7 +66,7 @@ static const struct problem problems[ERR_COUNT] = {
     ROW(FAKE_ONLY, 404, REQUEST, NO, QUIET, "Only the fake driver has this", "To test code that uses the API, start a server with --driver fake."),
 
     ROW(FILE_NOT_FOUND, 404, REQUEST, NO, QUIET, "No such file", "Check the path; relative ones start at the workdir."),
-    ROW(IS_DIRECTORY, 409, REQUEST, NO, QUIET, "It is a directory", "Use tree or archive for directories."),
+    ROW(IS_DIRECTORY, 409, REQUEST, NO, QUIET, "It is a directory", "Use tree for directories."),
     ROW(NOT_DIRECTORY, 409, REQUEST, NO, QUIET, "A part of the path is not a directory", "Check the path."),
     ROW(NOT_REGULAR, 409, REQUEST, NO, QUIET, "Not a regular file", "Only regular files can be read and written here."),
     ROW(NOT_EMPTY, 409, REQUEST, NO, QUIET, "The directory is not empty", "Delete with recursive=true, or empty it first."),

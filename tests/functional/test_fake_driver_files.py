@@ -175,7 +175,8 @@ def test_replacing(client, box):
 
 def test_what_does_not_fit_is_refused(client, box):
     client.put(box, "dir/file", b"x")
-    client.problem("GET", client.file_url(box, "dir"), 409, "is_directory")
+    problem = client.problem("GET", client.file_url(box, "dir"), 409, "is_directory")
+    assert "archive" not in problem["remediation"], problem  # there is no such route
     client.problem("PUT", client.file_url(box, "dir"), 409, "is_directory", data=b"y")
     client.problem("PUT", client.file_url(box, "dir/file/below"), 409, "not_directory", data=b"y")
     client.problem("GET", client.file_url(box, "dir/file/below"), 409, "not_directory")
