@@ -368,7 +368,7 @@ static const struct driver_ops k8s_ops = {
     .capabilities = k8s_capabilities,
 };
 
-static int check_config(const struct k8s_config *config, struct err *err)
+int k8s_check_config(const struct k8s_config *config, struct err *err)
 {
     const char *delivery = config->agent_delivery;
 
@@ -387,7 +387,7 @@ int k8s_driver_new(const struct k8s_config *config, struct loop *loop, struct dr
     struct api *api;
     struct k8s *k8s;
 
-    if (check_config(config, err) < 0 || access_find(config, &access, err) < 0)
+    if (k8s_check_config(config, err) < 0 || access_find(config, &access, err) < 0)
         return -1;
     api = api_new(&access, err);
     if (api == NULL)

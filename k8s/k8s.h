@@ -39,6 +39,8 @@ struct k8s_config {
     bool network_check; /* look whether the namespace denies by default, and warn if not */
 };
 
+/* The settings alone: makes and reads nothing. */
+int k8s_check_config(const struct k8s_config *config, struct err *err) must_check;
 /* Reads the credentials and checks the settings; does not talk to the cluster. LOOP runs the
  * streams and must outlive the driver. */
 int k8s_driver_new(const struct k8s_config *config, struct loop *loop, struct driver *ret_driver,

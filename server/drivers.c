@@ -131,6 +131,31 @@ void driver_settings_done(struct driver_settings *settings)
     text_list_done(&settings->image_folders);
 }
 
+static int check_kubernetes(const struct options *options, struct err *err)
+{
+    struct driver_settings settings = {.local_dir = NULL};
+    const char *instance = options->instance ? options->instance : "derived";
+    int result = kubernetes_settings(options, instance, &settings.k8s, err);
+    if (result == 0) {
+        result = k8s_check_config(&settings.k8s, err);
+    }
+    driver_settings_done(&settings);
+    return result;
+}
+
+int driver_check(const struct options *options, struct err *err)
+{
+    if (strcmp(options->driver, "kubernetes") == 0) {
+        return check_kubernetes(options, err);
+    }
+    if (strcmp(options->driver, "local") == 0 || strcmp(options->driver, "fake") == 0) {
+        return 0;
+    }
+    return err_set(err, ERR_CONFIG,
+                   "there is no driver '%s'; this server has: kubernetes, local, fake",
+                   options->driver);
+}
+
 int driver_open(const struct options *options, const char *instance, struct loop *loop,
                 struct driver_settings *settings, struct driver *ret_driver, struct err *err)
 {
@@ -144,10 +169,5 @@ int driver_open(const struct options *options, const char *instance, struct loop
         local_settings(options, instance, settings);
         return local_driver_new(&settings->local, loop, ret_driver, err);
     }
-    if (strcmp(options->driver, "fake") == 0) {
-        return fake_driver_new(loop, ret_driver, err);
-    }
-    return err_set(err, ERR_CONFIG,
-                   "there is no driver '%s'; this server has: kubernetes, local, fake",
-                   options->driver);
+    return fake_driver_new(loop, ret_driver, err);
 }

@@ -20,7 +20,10 @@ struct driver_settings {
 
 /* Fills in the image and the network of a sandbox that names none, as far as they are not set. */
 void driver_fill_defaults(struct options *options);
-/* The driver that the options name. OPTIONS and INSTANCE must outlive it, too. */
+/* Whether there is the driver that the options name, with settings that it can use; makes nothing.
+ */
+int driver_check(const struct options *options, struct err *err) must_check;
+/* That driver; driver_check() has been passed. OPTIONS and INSTANCE must outlive it, too. */
 int driver_open(const struct options *options, const char *instance, struct loop *loop,
                 struct driver_settings *settings, struct driver *ret_driver,
                 struct err *err) must_check;

@@ -182,7 +182,8 @@ static int open_http(struct parts *parts, struct err *err)
 
 static int start(struct parts *parts, struct err *err)
 {
-    if (open_store(parts, err) < 0 || open_domain(parts, err) < 0 || open_http(parts, err) < 0) {
+    if (driver_check(&parts->options, err) < 0 || open_store(parts, err) < 0 ||
+        open_domain(parts, err) < 0 || open_http(parts, err) < 0) {
         return -1;
     }
     char port[16];

@@ -133,3 +133,12 @@ def test_version_and_help():
         assert done.returncode == 0 and "podsandboxd" in done.stdout
     done = subprocess.run([SERVER, "--no-such-flag"], capture_output=True, timeout=30, text=True)
     assert done.returncode != 0 and "no-such-flag" in done.stderr
+
+
+@pytest.mark.parametrize("options, word", [(["--driver", "kubernetes"], "agent-image"), (["--driver", "nothing"], "nothing"),
+                                           (["--agent-image", "x", "--tolerations", "{}"], "tolerations"),
+                                           (["--agent-image", "x", "--node-selector", "x"], "node-selector")])
+def test_settings_that_no_driver_takes_leave_nothing(tmp_path, options, word):
+    done = subprocess.run([SERVER, "--store", tmp_path / "store", *options], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1 and word in done.stderr, done
+    assert list(tmp_path.iterdir()) == []
