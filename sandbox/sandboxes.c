@@ -362,8 +362,7 @@ void sandboxes_stop(struct sandboxes *all)
     pthread_mutex_unlock(&all->lock);
     sweeper_stop(all);
     all->driver->ops->stop(all->driver->self);
-    tunnels_done(all);
-    preview_memory_done(all);
+    tunnels_close(all);
     leave_everyone(all);
     quiesce(all);
     leave_everyone(all); /* executions that were just being found */
@@ -371,6 +370,8 @@ void sandboxes_stop(struct sandboxes *all)
     pool_stop(all->slow);
     pool_stop(all->work);
     for_each(all, forget);
+    tunnels_done(all);
+    preview_memory_done(all);
     sweeper_free(all);
     event_done(&all->idle);
     pthread_mutex_destroy(&all->lock);

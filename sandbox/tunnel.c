@@ -130,9 +130,13 @@ void tunnels_sweep(struct sandboxes *all)
     sweep(all, clock_now_ms() - IDLE_MS);
 }
 
-void tunnels_done(struct sandboxes *all)
+void tunnels_close(struct sandboxes *all)
 {
     sweep(all, INT64_MAX);
+}
+
+void tunnels_done(struct sandboxes *all)
+{
     pthread_mutex_destroy(&all->tunnels->lock);
     free(all->tunnels);
     all->tunnels = NULL;

@@ -33,5 +33,7 @@ void tunnel_close(struct tunnel *tunnel); /* NULL is allowed */
 
 /* The kept ones. */
 void tunnels_init(struct sandboxes *all);
-void tunnels_done(struct sandboxes *all); /* closes them all; nobody may keep one any more */
+void tunnels_close(struct sandboxes *all); /* all of them */
+/* When they are closed, and neither a task nor a timer of the loop is left that looks for them. */
+void tunnels_done(struct sandboxes *all);
 void tunnels_sweep(struct sandboxes *all);

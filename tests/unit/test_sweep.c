@@ -200,6 +200,18 @@ START_TEST(test_b18_renewal_races_expiry)
 }
 END_TEST
 
+/* The loop is still at it when the server has begun to stop. */
+START_TEST(test_stop_while_a_sweep_is_due)
+{
+    world_create(&world, "{\"id\":\"a\",\"ttl\":86400}");
+    for (int round = 0; round < 500; round++) {
+        fake_clock_advance(30000);
+        world_restart(&world);
+    }
+    world_expect(&world, "a", "running");
+}
+END_TEST
+
 /* --- orphans --------------------------------------------------------------------------------- */
 
 static void expect_kept(const char *id)
@@ -433,6 +445,7 @@ int main(void)
                                   test_ttl_while_down,
                                   test_b18_wall_clock_is_set,
                                   test_b18_renewal_races_expiry,
+                                  test_stop_while_a_sweep_is_due,
                                   test_b49_orphans_and_strangers,
                                   test_earlier_life,
                                   test_gone_without_a_word,
