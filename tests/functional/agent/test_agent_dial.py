@@ -195,13 +195,13 @@ def test_a_hole_breaks_the_stream(client, agent, offset):
 def test_many_at_once_and_none_is_left(client, agent):
     serve(client, agent, "echo")
     before = len(os.listdir(f"/proc/{agent.pid}/fd"))
-    processes = len(agent.processes())
+    processes = set(agent.processes())
     dials = [Dial(client) for _ in range(200)]
     for number, dial in enumerate(dials):
         dial.send(b"%d" % number)
     for number, dial in enumerate(dials):
         dial.until(lambda: bytes(dial.got) == b"%d" % number)
-    assert len(agent.processes()) == processes  # it costs none
+    assert set(agent.processes()) <= processes  # it costs none
     for dial in dials[:100]:
         dial.cancel()
         dial.until(lambda: dial.result is not None)

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from server import at_once
+from server import at_once, wait_until
 
 
 def test_create_show_list_delete(client):
@@ -185,7 +185,9 @@ def test_patch_ttl_and_labels(client):
 def test_events_tell_what_happened(client):
     client.create("eventful")
     client.delete("eventful")
-    page = client.get("/v1/sandboxes/eventful/events")
+    path = "/v1/sandboxes/eventful/events"
+    wait_until(lambda: client.get(path)["items"][-1]["type"] == "gone", what="the last event")
+    page = client.get(path)
     kinds = [item["type"] for item in page["items"]]
     assert len(kinds) >= 3 and len({item["id"] for item in page["items"]}) == len(kinds), page
     after = client.get(f"/v1/sandboxes/eventful/events?after={page['items'][0]['id']}")
