@@ -1,7 +1,6 @@
 """Commands that nobody waits for: detach, Prefer, Idempotency-Key, signals, the end of them. B07, B08, B09, B17, B35 on these paths."""
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from server import wait_until
-from test_proxy import Site, connect, preview, start_app
+from test_proxy import Site, connect, start_app
 
 OPTIONS = ("--preview-mode", "proxy", "--preview-domain", "localhost", "--reap-every", "1")
 LINKS = "/v1/sandboxes/vault/previews/8000/links"

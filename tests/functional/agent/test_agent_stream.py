@@ -324,7 +324,7 @@ def test_stdin_goes_on_after_a_cut(agent):
 
 def test_start_is_idempotent(client):
     count = client.work / "count"
-    first = client.start("sh", "-c", f"echo x >> {count}; sleep 0.3; echo done", exec_id="same")
+    client.start("sh", "-c", f"echo x >> {count}; sleep 0.3; echo done", exec_id="same")
     second = client.start("sh", "-c", f"echo x >> {count}; sleep 0.3; echo done", exec_id="same")
     second.finish()
     assert second.started["joined"] == 1 and second.out == b"done\n"
