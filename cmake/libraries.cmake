@@ -10,6 +10,15 @@ pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium>=1.0.18)
 pkg_check_modules(yaml REQUIRED IMPORTED_TARGET yaml-0.1)
 pkg_check_modules(seccomp REQUIRED IMPORTED_TARGET libseccomp>=2.5)
 pkg_check_modules(archive REQUIRED IMPORTED_TARGET libarchive>=3.6)
+# libarchive's static library, of which the linker keeps what we call: the shared one brings libxml2 and ICU along, 36 MB
+# that nothing here uses. Where there is none, the shared one serves as well.
+find_library(ARCHIVE_STATIC_LIBRARY libarchive.a)
+if(ARCHIVE_STATIC_LIBRARY)
+    pkg_check_modules(archive_needs REQUIRED IMPORTED_TARGET zlib liblzma libzstd nettle)
+    set_target_properties(PkgConfig::archive PROPERTIES
+        INTERFACE_LINK_LIBRARIES "${ARCHIVE_STATIC_LIBRARY};PkgConfig::archive_needs;bz2"
+        INTERFACE_LINK_OPTIONS "-Wl,--gc-sections;-Wl,--as-needed")
+endif()
 # http_parser has no pkg-config file.
 find_path(HTTP_PARSER_INCLUDE_DIR http_parser.h REQUIRED)
 find_library(HTTP_PARSER_LIBRARY http_parser REQUIRED)
