@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "sandbox/scrub_forms.h"
+#include "sandbox/scrub_skip.h"
 
 #define PATTERN_MAX ((size_t)1 << 24)
 #define ROOT 0
@@ -38,17 +39,23 @@ struct pairs {
 
 struct scrubber {
     atomic_uint refs;
-    uint32_t first[256]; /* the root's children */
-    struct pairs *pairs; /* NULL when there is no pattern */
-    struct node *nodes;  /* one more than `count`, so that the next one can be looked at */
+    uint32_t first[256];     /* the root's children */
+    struct pairs *pairs;     /* NULL when there is no pattern */
+    struct scrub_skip *skip; /* NULL when there is none, or a very short one */
+    struct node *nodes;      /* one more than `count`, so that the next one can be looked at */
     size_t count;
     size_t room;
     struct edge
         *edges; /* open addressing; `edge_room` is a power of two, at least twice the edges */
     size_t edge_count;
     size_t edge_room;
-    size_t longest;
+    size_t longest, shortest; /* patterns */
 };
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
 
 static size_t edge_place(const struct scrubber *scrubber, uint32_t parent, unsigned int byte)
 {
@@ -162,6 +169,8 @@ static void add_pattern(void *arg, const char *data, size_t len)
     scrubber->nodes[node].match = len & 0xffffff;
     if (len > scrubber->longest)
         scrubber->longest = len;
+    if (scrubber->shortest == 0 || len < scrubber->shortest)
+        scrubber->shortest = len;
 }
 
 /* The nodes by their depth: `fail` of a node needs those of all shorter ones. */
@@ -207,11 +216,34 @@ static void find_firm(struct scrubber *scrubber, const uint32_t *order, const ui
     }
 }
 
+/* The four bytes that end at each node of the patterns' beginnings. */
+static void find_blocks(struct scrubber *scrubber, const uint32_t *parents)
+{
+    if (scrubber->shortest < SCRUB_BLOCK)
+        return;
+    size_t blocks = 0, most = smaller(scrubber->shortest, SCRUB_WINDOW_MAX);
+    for (size_t i = 1; i < scrubber->count; i++)
+        blocks += scrubber->nodes[i].depth <= most;
+    scrubber->skip = scrub_skip_new(scrubber->shortest, blocks);
+    for (size_t i = 1; i < scrubber->count; i++) {
+        size_t depth = scrubber->nodes[i].depth;
+        unsigned char block[SCRUB_BLOCK];
+        if (depth < SCRUB_BLOCK || depth > scrub_skip_window(scrubber->skip))
+            continue;
+        size_t node = i;
+        for (size_t at = SCRUB_BLOCK; at-- > 0; node = parents[node])
+            block[at] = scrubber->nodes[node].byte;
+        scrub_skip_add(scrubber->skip, block, depth);
+        explicit_bzero(block, sizeof(block));
+    }
+}
+
 static void link_nodes(struct scrubber *scrubber)
 {
     cleanup_free uint32_t *order = sort_by_depth(scrubber);
     cleanup_free uint32_t *parents = find_parents(scrubber);
     find_firm(scrubber, order, parents);
+    find_blocks(scrubber, parents);
     for (size_t i = 1; i < scrubber->count; i++) {
         struct node *node = &scrubber->nodes[order[i]];
         if (node->depth > 1)
@@ -266,6 +298,7 @@ void scrubber_unref(struct scrubber *scrubber)
     free(scrubber->edges);
     if (scrubber->pairs != NULL)
         free_secret(scrubber->pairs, sizeof(*scrubber->pairs));
+    scrub_skip_free(scrubber->skip);
     free_secret(scrubber, sizeof(*scrubber));
 }
 
@@ -319,8 +352,12 @@ static void add_span(struct scan *scan, uint64_t from, uint64_t to)
 static size_t skip(const struct scrubber *scrubber, const unsigned char *data, size_t at,
                    size_t len)
 {
-    while (at + 1 < len && !is_pair(scrubber->pairs, data[at], data[at + 1]))
-        at++;
+    for (; at + 1 < len; at++) {
+        if (scrubber->skip != NULL)
+            at = scrub_skip(scrubber->skip, data, at, len);
+        if (at + 1 < len && is_pair(scrubber->pairs, data[at], data[at + 1]))
+            break;
+    }
     return at;
 }
 
@@ -467,11 +504,6 @@ static void drop_done_spans(struct scrub_stream *stream)
             (scan->count - stream->done) * sizeof(*scan->spans));
     scan->count -= stream->done;
     stream->done = 0;
-}
-
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
 }
 
 /* All that is held and new goes to OUT's spare room; what is undecided is taken back from its end.

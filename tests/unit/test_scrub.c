@@ -355,13 +355,13 @@ static char random_byte(size_t alphabet)
     return byte == '*' ? '+' : byte;
 }
 
-static void check_random(size_t secrets, size_t longest, size_t alphabet)
+static void check_random(size_t secrets, size_t shortest, size_t longest, size_t alphabet)
 {
     struct text_list list = {0};
     struct patterns patterns = {0};
     for (size_t i = 0; i < secrets; i++) {
         char value[64] = "";
-        size_t len = 1 + random_below(longest);
+        size_t len = shortest + random_below(longest - shortest + 1);
         for (size_t at = 0; at < len; at++)
             value[at] = random_byte(alphabet);
         text_list_add(&list, value);
@@ -386,10 +386,35 @@ static void check_random(size_t secrets, size_t longest, size_t alphabet)
 START_TEST(test_random)
 {
     for (size_t round = 0; round < 200; round++) {
-        check_random(1 + random_below(6), 6, 2); /* they overlap in every way */
-        check_random(1 + random_below(6), 6, 3);
-        check_random(1 + random_below(3), 40, 2); /* with all their forms */
-        check_random(1 + random_below(3), 40, 255);
+        check_random(1 + random_below(6), 1, 6, 2); /* they overlap in every way */
+        check_random(1 + random_below(6), 1, 6, 3);
+        check_random(1 + random_below(3), 1, 40, 2); /* with all their forms */
+        check_random(1 + random_below(3), 1, 40, 255);
+        check_random(1 + random_below(20), 4 + random_below(20), 40, 255);
+    }
+}
+END_TEST
+
+/* At each place of a text that has nothing to do with it, up to its ends. */
+START_TEST(test_every_place)
+{
+    for (size_t len = 1; len <= 24; len++) {
+        char value[32] = "";
+        for (size_t i = 0; i < len; i++)
+            value[i] = (char)('a' + i);
+        struct scrubber *scrubber = SCRUBBER(value, "zzzzzzzzzzzzzzzzzzzzzzzzzzzz");
+        for (size_t at = 0; at <= 64; at++) {
+            char text[96], expected[96];
+            size_t end = at + len + random_below(96 - at - len);
+            for (size_t i = 0; i < end; i++)
+                text[i] = (char)('0' + random_below(10));
+            memcpy(expected, text, end);
+            memcpy(text + at, value, len);
+            memset(expected + at, '*', len);
+            ck_assert_uint_eq(scrubber_mask(scrubber, text, end), 1);
+            ck_assert_mem_eq(text, expected, end);
+        }
+        scrubber_unref(scrubber);
     }
 }
 END_TEST
@@ -560,6 +585,7 @@ int main(void)
     tcase_add_test(tcase, test_inside_base64);
     tcase_add_test(tcase, test_lines_of_base64);
     tcase_add_test(tcase, test_random);
+    tcase_add_test(tcase, test_every_place);
     tcase_add_test(tcase, test_every_split);
     tcase_add_test(tcase, test_stream_holds_only_what_may_match);
     tcase_add_test(tcase, test_peek);
