@@ -355,6 +355,15 @@ void json_set_number(struct json *object, const char *name, double value)
              json_of(isfinite(value) ? cJSON_CreateNumber(value) : cJSON_CreateNull()));
 }
 
+void json_set_seconds(struct json *object, const char *name, int64_t ms)
+{
+    cJSON *item = cJSON_CreateNumber((double)ms / 1000.0);
+    int64_t rest = ms % 1000;
+    if (ms >= 0 && rest) /* the printer would try how many digits it takes */
+        item->valuestring = xasprintf("%lld.%03d", (long long)(ms / 1000), (int)rest);
+    json_set(object, name, json_of(item));
+}
+
 void json_set_null(struct json *object, const char *name)
 {
     json_set(object, name, json_of(cJSON_CreateNull()));

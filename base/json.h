@@ -54,6 +54,7 @@ void json_set_textn(struct json *object, const char *name, const char *text, siz
 void json_set_bool(struct json *object, const char *name, bool value);
 void json_set_int(struct json *object, const char *name, int64_t value);   /* exact, any size */
 void json_set_number(struct json *object, const char *name, double value); /* null if not finite */
+void json_set_seconds(struct json *object, const char *name, int64_t ms);  /* exact: "1.250" */
 void json_set_null(struct json *object, const char *name);
 struct json *json_set_object(struct json *object, const char *name);
 struct json *json_set_array(struct json *object, const char *name);

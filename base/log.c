@@ -26,6 +26,11 @@ void log_setup(enum log_level minimum)
     sink.terminal = isatty(STDERR_FILENO);
 }
 
+bool log_shows(enum log_level level)
+{
+    return level >= sink.minimum;
+}
+
 static const char *level_name(enum log_level level)
 {
     static const char *const names[] = {

@@ -48,6 +48,8 @@ const char *sandbox_owner(const struct sandbox *sandbox);
 const char *sandbox_workdir(const struct sandbox *sandbox);
 int64_t sandbox_ready_deadline(const struct sandbox *sandbox); /* clock_now_ms */
 struct json *sandbox_json(struct sandbox *sandbox);
+/* Appends the same as text, which is kept while nothing changes; false: OUT is full. */
+bool sandbox_record_text(struct sandbox *sandbox, struct buf *out) must_check;
 
 /* Begins; `sandbox_changed` fires until the state is SANDBOX_GONE. REASON: ERR_DELETED, ERR_TTL… An
  * error of the substrate is told by sandbox_delete_error until the next try by the sweeper. */

@@ -140,9 +140,8 @@ static char *text_or_null(const char *text)
     return *text ? xstrdup(text) : NULL;
 }
 
-void record_row(struct sandbox *sandbox, struct sandbox_row *ret_row)
+static void row_locked(const struct sandbox *sandbox, struct sandbox_row *ret_row)
 {
-    pthread_mutex_lock(&sandbox->all->lock);
     *ret_row = (struct sandbox_row){
         .uid = xstrdup(sandbox->uid),
         .id = xstrdup(sandbox->id),
@@ -165,6 +164,12 @@ void record_row(struct sandbox *sandbox, struct sandbox_row *ret_row)
         .deadline = sandbox->deadline,
         .last_exec = sandbox->last_exec,
     };
+}
+
+void record_row(struct sandbox *sandbox, struct sandbox_row *ret_row)
+{
+    pthread_mutex_lock(&sandbox->all->lock);
+    row_locked(sandbox, ret_row);
     pthread_mutex_unlock(&sandbox->all->lock);
 }
 
@@ -179,9 +184,8 @@ static void mask_json(const struct scrubber *scrubber, char **text)
     json_free(json);
 }
 
-void record_mask(struct sandbox *sandbox, struct sandbox_row *row)
+static void mask_row(const struct scrubber *scrubber, struct sandbox_row *row)
 {
-    struct scrubber *scrubber = sandbox_scrubber(sandbox);
     if (!scrubber_empty(scrubber)) {
         char *image = scrub_copy(scrubber, row->image);
         free(row->image);
@@ -189,6 +193,12 @@ void record_mask(struct sandbox *sandbox, struct sandbox_row *row)
         mask_json(scrubber, &row->spec);
         mask_json(scrubber, &row->labels);
     }
+}
+
+void record_mask(struct sandbox *sandbox, struct sandbox_row *row)
+{
+    struct scrubber *scrubber = sandbox_scrubber(sandbox);
+    mask_row(scrubber, row);
     scrubber_unref(scrubber);
 }
 
@@ -320,6 +330,13 @@ static struct json *parsed_or_empty(const char *text)
     return json;
 }
 
+static void set_age(struct json *json, int64_t created, int64_t ended)
+{
+    int64_t end = ended ? ended : clock_wall_ms();
+    json_set_seconds(json, "age", end - created);
+}
+
+/* Without its age. */
 static struct json *row_json(const struct sandbox_row *row)
 {
     struct json *json = json_new_object();
@@ -334,8 +351,6 @@ static struct json *row_json(const struct sandbox_row *row)
     json_set_time(json, "ready", row->ready);
     json_set_time(json, "ended", row->ended);
     json_set_time(json, "expires", row->deadline);
-    int64_t end = row->ended ? row->ended : clock_wall_ms();
-    json_set_number(json, "age", (double)(end - row->created) / 1000.0);
     json_set(json, "labels", parsed_or_empty(row->labels));
     cleanup_json struct json *spec = parsed_or_empty(row->spec);
     for (const struct json *item = json_first(spec); item; item = json_next(item)) {
@@ -352,6 +367,7 @@ struct json *record_row_json(const struct sandboxes *all, const struct sandbox_r
     text_fill(box.node, sizeof(box.node), row->node);
     text_fill(box.container_id, sizeof(box.container_id), row->container_id);
     backend_json(all, &box, json);
+    set_age(json, row->created, row->ended);
     return json;
 }
 
@@ -367,14 +383,15 @@ static void waiting_reason_locked(const struct sandbox *sandbox, struct sandbox_
     }
 }
 
-struct json *sandbox_json(struct sandbox *sandbox)
+/* Without its age. */
+static struct json *json_locked(const struct sandbox *sandbox)
 {
     struct sandbox_row row;
-    record_row(sandbox, &row);
-    record_mask(sandbox, &row);
-    pthread_mutex_lock(&sandbox->all->lock);
+    row_locked(sandbox, &row);
+    mask_row(sandbox->scrubber, &row);
     waiting_reason_locked(sandbox, &row);
     struct json *json = row_json(&row);
+    sandbox_row_done(&row);
     backend_json(sandbox->all, &sandbox->box, json);
     struct json *limits = json_set_object(json, "limits");
     limit_json(limits, "cpu", sandbox->cpu_milli, true);
@@ -383,7 +400,111 @@ struct json *sandbox_json(struct sandbox *sandbox)
                false);
     limit_json(limits, "storage", sandbox->box.storage_limit, false);
     json_set_int(json, "running_execs", (int64_t)sandbox->running_execs);
-    pthread_mutex_unlock(&sandbox->all->lock);
-    sandbox_row_done(&row);
     return json;
+}
+
+struct json *sandbox_json(struct sandbox *sandbox)
+{
+    pthread_mutex_lock(&sandbox->all->lock);
+    struct json *json = json_locked(sandbox);
+    set_age(json, sandbox->created, sandbox->ended);
+    pthread_mutex_unlock(&sandbox->all->lock);
+    return json;
+}
+
+/* --- the record as text, kept ------------------------------------------------------------------
+ */
+
+/* All that a record shows of a running sandbox, but for what never changes. */
+struct shown_facts {
+    uint64_t version;        /* of labels, secrets and ttl */
+    const char *public_spec; /* only compared */
+    int64_t created, since, ready, deadline;
+    uint64_t memory_limit, pids_limit, cpu_milli, box_pids_limit, storage_limit;
+    size_t running_execs;
+    char box_uid[UID_LEN], name[64], node[254], container_id[128];
+};
+
+struct shown_record {
+    struct shown_facts facts;
+    struct buf text; /* without the age, which is its last member, and the closing brace */
+};
+
+static void facts_locked(const struct sandbox *sandbox, struct shown_facts *ret_facts)
+{
+    const struct box_info *box = &sandbox->box;
+    memset(ret_facts, 0, sizeof(*ret_facts)); /* it is compared as a whole */
+    ret_facts->version = sandbox->blob_version;
+    ret_facts->public_spec = sandbox->public_spec;
+    ret_facts->created = sandbox->created;
+    ret_facts->since = sandbox->since;
+    ret_facts->ready = sandbox->ready;
+    ret_facts->deadline = sandbox->deadline;
+    ret_facts->memory_limit = sandbox->memory_limit;
+    ret_facts->pids_limit = sandbox->pids_limit;
+    ret_facts->cpu_milli = sandbox->cpu_milli;
+    ret_facts->box_pids_limit = box->pids_limit;
+    ret_facts->storage_limit = box->storage_limit;
+    ret_facts->running_execs = sandbox->running_execs;
+    text_fill(ret_facts->box_uid, sizeof(ret_facts->box_uid), box->box_uid);
+    text_fill(ret_facts->name, sizeof(ret_facts->name), box->name);
+    text_fill(ret_facts->node, sizeof(ret_facts->node), box->node);
+    text_fill(ret_facts->container_id, sizeof(ret_facts->container_id), box->container_id);
+}
+
+/* The text of a tree, with room for another member. */
+static bool print_open(const struct json *json, struct buf *out)
+{
+    if (!json_print(json, out)) {
+        return false;
+    }
+    out->ptr[out->len - 1] = ',';
+    return true;
+}
+
+void shown_record_free(struct shown_record *shown)
+{
+    if (shown) {
+        buf_done(&shown->text);
+        free(shown);
+    }
+}
+
+static struct shown_record *shown_locked(struct sandbox *sandbox)
+{
+    struct shown_facts facts;
+    facts_locked(sandbox, &facts);
+    struct shown_record *shown = sandbox->shown;
+    if (shown && memcmp(&shown->facts, &facts, sizeof(facts)) == 0) {
+        return shown;
+    }
+    cleanup_json struct json *json = json_locked(sandbox);
+    shown_record_free(TAKE_PTR(sandbox->shown));
+    shown = xcalloc(1, sizeof(*shown));
+    shown->facts = facts;
+    buf_init(&shown->text, CAP_REPLY);
+    if (!print_open(json, &shown->text)) {
+        shown_record_free(shown);
+        return NULL;
+    }
+    sandbox->shown = shown;
+    return shown;
+}
+
+bool sandbox_record_text(struct sandbox *sandbox, struct buf *out)
+{
+    cleanup_json struct json *age = json_new_object();
+    cleanup_buf struct buf end = BUF_INIT(CAP_SMALL);
+    pthread_mutex_lock(&sandbox->all->lock);
+    /* One in another state is on its way to the next. */
+    bool keeps = sandbox->state == SANDBOX_RUNNING && !sandbox->reason && !*sandbox->message;
+    struct shown_record *shown = keeps ? shown_locked(sandbox) : NULL;
+    bool fits = shown && buf_append(out, shown->text.ptr, shown->text.len);
+    if (!keeps) {
+        cleanup_json struct json *json = json_locked(sandbox);
+        fits = print_open(json, out);
+    }
+    set_age(age, sandbox->created, sandbox->ended);
+    pthread_mutex_unlock(&sandbox->all->lock);
+    return fits && json_print(age, &end) && buf_append(out, end.ptr + 1, end.len - 1);
 }

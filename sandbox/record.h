@@ -17,6 +17,7 @@ void record_mask(struct sandbox *sandbox, struct sandbox_row *row);
 int record_seal(struct sandbox *sandbox, struct sandbox_row *row, struct err *err) must_check;
 /* A new sandbox (reference 1, not in the table) from its row. */
 struct sandbox *record_load(struct sandboxes *all, const struct sandbox_row *row);
+void shown_record_free(struct shown_record *shown);
 /* The record of a row, for sandboxes that are not in memory. */
 struct json *record_row_json(const struct sandboxes *all, const struct sandbox_row *row);
 

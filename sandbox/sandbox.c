@@ -6,6 +6,7 @@
 
 #include "sandbox/lifecycle.h"
 #include "sandbox/pump.h"
+#include "sandbox/record.h"
 
 struct sandbox *sandbox_new(struct sandboxes *all, const char *id, const char *uid,
                             const char *owner)
@@ -56,6 +57,7 @@ void sandbox_unref(struct sandbox *sandbox)
     history_free(sandbox->history);
     event_done(&sandbox->changed);
     free(sandbox->public_spec);
+    shown_record_free(sandbox->shown);
     free(sandbox);
 }
 

@@ -50,7 +50,8 @@ struct sandbox {
     int64_t ready_deadline_ms;
     struct event changed;
     /* guarded by all->lock; times with _ms are clock_now_ms, which decide; the others are shown */
-    char *public_spec; /* JSON */
+    char *public_spec;          /* JSON */
+    struct shown_record *shown; /* record.c: kept while it is as it says; NULL: none yet */
     char digest[72];
     enum sandbox_state state;
     enum err_code reason;
@@ -80,9 +81,8 @@ struct sandbox {
     int64_t waiting_since_ms;            /* for a node */
     struct history *history;             /* events.c: not in the store yet */
     /* updates the agent must acknowledge, guarded too */
-    uint64_t blob_version; /* of what it should have; sent as SEQ, too */
-    uint64_t blob_acked;
-    int64_t wanted_ms; /* becomes `deadline_ms` when acknowledged; 0: none wanted */
+    uint64_t blob_version, blob_acked; /* of what it should have (SEQ, too); of what it has */
+    int64_t wanted_ms;                 /* becomes `deadline_ms` when acknowledged; 0: none wanted */
     /* loop thread only */
     struct link *link; /* NULL before it is attachable and after the end */
     size_t cuts;

@@ -219,7 +219,12 @@ static enum verdict get_sandboxes(struct request *request)
 static enum verdict get_sandbox(struct request *request)
 {
     struct sandbox *sandbox = request_sandbox(request);
-    return sandbox ? reply_json(request, 200, sandbox_json(sandbox)) : reply_gone(request);
+    cleanup_buf struct buf text = BUF_INIT(CAP_REPLY);
+    if (!sandbox) {
+        return reply_gone(request);
+    }
+    bool fits = sandbox_record_text(sandbox, &text);
+    return reply_json_text(request, 200, fits, &text);
 }
 
 /* --- change ---------------------------------------------------------------------------------- */

@@ -286,6 +286,8 @@ static void log_access(const struct request *request, bool whole)
     char status_text[16], took_text[24];
 
     metrics_count(&request->http->metrics, status, took_us);
+    if (!log_shows(LOG_LEVEL_INFO))
+        return;
     (void)snprintf(status_text, sizeof(status_text), "%d", status);
     (void)snprintf(took_text, sizeof(took_text), "%lld.%03d", (long long)(took_us / 1000),
                    (int)(took_us % 1000));

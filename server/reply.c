@@ -81,6 +81,19 @@ void reply_header(struct request *request, const char *name, const char *value)
         (struct text_field){.name = xstrdup(name), .value = xstrdup(value)};
 }
 
+static enum verdict reply_text(struct request *request, int status, const char *type, bool fits,
+                               struct buf *text)
+{
+    if (!fits) {
+        const struct err err = {ERR_INTERNAL, "the answer is too large for JSON"};
+
+        return reply_problem(request, &err);
+    }
+    reply_set(request, status, type);
+    request->reply.body = buf_take(text, &request->reply.len);
+    return DONE;
+}
+
 /* Takes JSON. */
 static enum verdict reply_tree(struct request *request, int status, const char *type,
                                struct json *json)
@@ -89,14 +102,12 @@ static enum verdict reply_tree(struct request *request, int status, const char *
     bool fits = json_print(json, &text);
 
     json_free(json);
-    if (!fits) {
-        const struct err err = {ERR_INTERNAL, "the answer is too large for JSON"};
+    return reply_text(request, status, type, fits, &text);
+}
 
-        return reply_problem(request, &err);
-    }
-    reply_set(request, status, type);
-    request->reply.body = buf_take(&text, &request->reply.len);
-    return DONE;
+enum verdict reply_json_text(struct request *request, int status, bool fits, struct buf *text)
+{
+    return reply_text(request, status, "application/json", fits, text);
 }
 
 enum verdict reply_json(struct request *request, int status, struct json *json)

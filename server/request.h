@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/event.h"
 #include "base/json.h"
@@ -69,6 +70,8 @@ int64_t request_body_length(const struct request *request); /* Content-Length; -
 void reply_header(struct request *request, const char *name, const char *value); /* copied */
 /* Takes JSON. All return DONE, for `return reply_json(…)`. */
 enum verdict reply_json(struct request *request, int status, struct json *json);
+/* Takes what is in TEXT, which is JSON; unless FITS, it was cut short. */
+enum verdict reply_json_text(struct request *request, int status, bool fits, struct buf *text);
 /* Retryable by its code, or by a Retry-After that has been set. */
 enum verdict reply_problem(struct request *request, const struct err *err);
 /* Like reply_problem with a member more (taken), e.g. "sandbox": the record of a gone one. */

@@ -82,6 +82,60 @@ START_TEST(test_json)
 }
 END_TEST
 
+static void text_says_the_same(struct sandbox *sandbox)
+{
+    struct err err = {0};
+    cleanup_buf struct buf text = BUF_INIT(CAP_REPLY);
+    cleanup_buf struct buf printed = BUF_INIT(CAP_REPLY);
+    cleanup_json struct json *parsed = NULL;
+    cleanup_json struct json *json = sandbox_json(sandbox);
+    ck_assert(sandbox_record_text(sandbox, &text));
+    ck_assert_msg(json_parse(buf_text(&text), text.len, JSON_STRICT, &parsed, &err) == 0, "%s",
+                  err.msg);
+    ck_assert(json_print(json, &printed));
+    ck_assert_str_eq(buf_text(&printed), buf_text(&text));
+}
+
+START_TEST(test_text_follows_every_change)
+{
+    struct err err = {0};
+    struct sandbox *sandbox = sandbox_ref(world_create(&world, body));
+    uint64_t seq = 0;
+    text_says_the_same(sandbox);
+    fake_clock_advance(2500);
+    text_says_the_same(sandbox); /* its age */
+    struct text_map labels = {0};
+    text_map_set(&labels, "z", "masked-from-now-on");
+    struct text_list secrets = {0};
+    text_list_add(&secrets, "masked-from-now-on");
+    struct sandbox_update update = {.ttl_ms = 300000, .labels = &labels};
+    ck_assert_int_eq(sandbox_update(sandbox, &update, &seq, &err), 0);
+    text_says_the_same(sandbox); /* labels and ttl */
+    world_run(&world);
+    text_says_the_same(sandbox); /* acknowledged: it expires at another time */
+    update = (struct sandbox_update){.ttl_ms = -1, .secrets = &secrets};
+    ck_assert_int_eq(sandbox_update(sandbox, &update, &seq, &err), 0);
+    text_says_the_same(sandbox);
+    cleanup_buf struct buf text = BUF_INIT(CAP_REPLY);
+    ck_assert(sandbox_record_text(sandbox, &text));
+    ck_assert_ptr_null(strstr(buf_text(&text), "masked-from"));
+    sandbox->running_execs++;
+    text_says_the_same(sandbox);
+    sandbox->running_execs--;
+    text_says_the_same(sandbox);
+    memcpy(sandbox->box.node, "another", sizeof("another"));
+    text_says_the_same(sandbox);
+    sandbox_delete(sandbox, ERR_DELETED);
+    text_says_the_same(sandbox); /* on its way */
+    world_run(&world);
+    fake_clock_advance(1000);
+    text_says_the_same(sandbox); /* gone: it has an age at its end */
+    text_map_done(&labels);
+    text_list_done(&secrets);
+    sandbox_unref(sandbox);
+}
+END_TEST
+
 START_TEST(test_tombstone)
 {
     struct err err = {0};
@@ -205,7 +259,9 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {test_row_and_back, test_json, test_tombstone,   test_blob,
-                                  test_states,       test_list, test_event_pages, NULL};
+    const TTest *const tests[] = {
+        test_row_and_back, test_json,        test_text_follows_every_change,
+        test_tombstone,    test_blob,        test_states,
+        test_list,         test_event_pages, NULL};
     return run_suite("record", tests, setup, teardown);
 }
