@@ -66,6 +66,10 @@ static enum verdict get_capabilities(struct request *request)
     if (sandboxes_capabilities(request_sandboxes(request), &json, &err) < 0) {
         return reply_problem(request, &err);
     }
+    struct json *caller = json_new_object();
+    json_set_text(caller, "owner", request_caller(request)->owner);
+    json_set_text(caller, "role", request_caller(request)->admin ? "admin" : "user");
+    json_set(json, "caller", caller);
     return reply_json(request, 200, json);
 }
 
