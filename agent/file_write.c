@@ -5,13 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/intake.h"
 #include "agent/proto.h"
 
-#define WINDOW_MAX ((uint64_t)512 << 10)
 #define RENAME_NOREPLACE_FLAG 1u
 
 /* --- conditions ----------------------------------------------------------------------------------
@@ -183,39 +182,19 @@ bool rewrite_commit(struct worker *worker, struct rewrite *rewrite, int mode,
 
 struct upload {
     struct rewrite rewrite;
-    uint64_t granted, window;
+    struct intake intake;
 };
-
-static void grant(struct worker *worker, struct upload *upload)
-{
-    uint8_t packet[FRAME_HEADER_LEN + FRAME_CREDIT_LEN];
-    uint64_t size = upload->rewrite.size;
-    if (size + upload->window - upload->granted < upload->window / 2)
-        return;
-    /* The disk keeps up: the sender should not have to wait for us. */
-    if (upload->window < WINDOW_MAX)
-        upload->window *= 2;
-    upload->granted = size + upload->window;
-    frame_header_write(packet, worker->channel, FRAME_CREDIT, FRAME_CREDIT_LEN);
-    frame_credit_write(packet + FRAME_HEADER_LEN, 0, size, upload->granted);
-    (void)!send(worker->fd, packet, sizeof(packet), MSG_NOSIGNAL);
-}
 
 static bool take_data(struct worker *worker, struct upload *upload, const struct frame *frame)
 {
-    struct frame_data data;
-    uint64_t size = upload->rewrite.size;
-    if (!frame_data_read(frame, &data) || data.stream != 0 || data.offset > size ||
-        data.offset + data.len > upload->granted) {
-        worker_error(worker, "invalid_request", "DATA leaves a hole or passes its limit");
+    const uint8_t *data;
+    size_t len;
+    if (!intake_take(worker, &upload->intake, frame, &data, &len))
         return false;
-    }
-    if (data.offset + data.len <= size)
-        return true;
-    size_t known = (size_t)(size - data.offset);
-    if (!rewrite_write(worker, &upload->rewrite, data.bytes + known, data.len - known))
+    if (!rewrite_write(worker, &upload->rewrite, data, len))
         return false;
-    grant(worker, upload);
+    if (len > 0)
+        intake_stored(worker, &upload->intake, len);
     return true;
 }
 
@@ -246,10 +225,11 @@ static bool receive_all(struct worker *worker, struct upload *upload)
 void op_write(struct worker *worker)
 {
     char path[PATH_MAX];
-    struct upload upload = {.granted = PROTO_WINDOW, .window = PROTO_WINDOW};
+    struct upload upload;
     struct stat status;
     struct reply reply;
     int mode;
+    intake_init(&upload.intake);
     if (!request_mode(worker, &mode) || !worker_path(worker, TAG_PATH, path) ||
         !rewrite_begin(worker, path, true, &upload.rewrite))
         return;

@@ -55,6 +55,13 @@ enum proto_op {
      * SIGNAL: TERM to the whole tree, KILL after GRACE_MS → RESULT when nothing of it is left, also
      * when there is no such exec (any more). */
     OP_KILL = 16,
+    /* PATH → STARTED when it can be read: TYPE. Stream 1 carries what is below it, or the file
+     * itself, as agent/entries.h says; no symlink is followed, but for PATH itself. RESULT. */
+    OP_PACK = 20,
+    /* PATH (a directory, made where it is missing). Stream 0 carries entries as agent/entries.h
+     * says, which are made below PATH without following a symlink. RESULT, also with an ERROR:
+     * FILES, DIRECTORIES, LINKS, SIZE (bytes), what was made. */
+    OP_UNPACK = 21,
 };
 
 enum proto_scope {

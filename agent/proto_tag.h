@@ -81,4 +81,10 @@ enum proto_tag {
     TAG_CUT = 77,
     TAG_ADDRESS = 78, /* text */
     TAG_PORTS = 79,
+    TAG_MTIME_S = 120,
+    TAG_MTIME_NS = 121, /* beyond the second */
+    TAG_EXTENT = 122,   /* agent/entries.h */
+    TAG_FILES = 123,
+    TAG_DIRECTORIES = 124,
+    TAG_LINKS = 125,
 };

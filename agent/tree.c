@@ -1,213 +1,33 @@
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "agent/dirents.h"
+#include "agent/walk.h"
 #include "agent/worker.h"
 
-#define NAMES_MAX ((size_t)64 << 20) /* bytes of names of the directories on the way down */
-#define LEVELS_MAX (PATH_MAX / 2)
-
-/* The names of one directory, sorted, each behind one byte for its type. */
-struct listing {
-    struct listing *above;
-    int fd;
-    char *bytes;
-    size_t len, cap;
-    char **names;
-    size_t count, at;
-    size_t path_len; /* of the directory itself */
-};
-
-struct walk {
+struct tree {
     struct worker *worker;
     bool files_only;
-    uint64_t depth; /* 0: no limit */
-    size_t level;
-    size_t names_len;
-    struct listing *top;
-    char path[PATH_MAX];
-    size_t path_len;
 };
 
-/* --- one directory
- * -------------------------------------------------------------------------------- */
-
-static void listing_free(struct walk *walk)
-{
-    struct listing *listing = walk->top;
-    walk->top = listing->above;
-    walk->level--;
-    walk->names_len -= listing->len;
-    if (listing->fd >= 0)
-        close(listing->fd);
-    free(listing->bytes);
-    free(listing->names);
-    free(listing);
-}
-
-static bool add_name(struct walk *walk, struct listing *listing, const struct dirent_entry *entry)
-{
-    size_t size = strlen(entry->name) + 2;
-    unsigned char type = entry->type;
-    struct stat status;
-    if (type == DT_UNKNOWN_TYPE &&
-        fstatat(listing->fd, entry->name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-        S_ISDIR(status.st_mode))
-        type = DT_DIR_TYPE;
-    if (walk->names_len + size > NAMES_MAX) {
-        errno = E2BIG;
-        return false;
-    }
-    if (listing->len + size > listing->cap) {
-        size_t cap = listing->cap != 0 ? listing->cap * 2 : 4096;
-        char *bytes = realloc(listing->bytes, cap);
-        if (bytes == NULL)
-            return false;
-        listing->bytes = bytes;
-        listing->cap = cap;
-    }
-    listing->bytes[listing->len] = type == DT_DIR_TYPE ? 'd' : '-';
-    memcpy(listing->bytes + listing->len + 1, entry->name, size - 1);
-    listing->len += size;
-    listing->count++;
-    walk->names_len += size;
-    return true;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* As if each directory ended in a slash: then the paths of all files come out sorted. */
-static int by_path(const void *a, const void *b)
-{
-    const char *first = *(char *const *)a, *second = *(char *const *)b;
-    size_t i = 0;
-    while (first[i] == second[i] && first[i] != '\0')
-        i++;
-    unsigned char one = (unsigned char)first[i], two = (unsigned char)second[i];
-    if (one == '\0' && first[-1] == 'd')
-        one = '/';
-    if (two == '\0' && second[-1] == 'd')
-        two = '/';
-    return (one > two) - (one < two);
-}
-
-static bool sort(struct walk *walk, struct listing *listing)
-{
-    listing->names = malloc((listing->count + 1) * sizeof(*listing->names));
-    if (listing->names == NULL)
-        return false;
-    char *ptr = listing->bytes;
-    for (size_t i = 0; i < listing->count; i++) {
-        listing->names[i] = ptr + 1;
-        ptr += strlen(ptr) + 1;
-    }
-    if (listing->count > 1)
-        qsort(listing->names, listing->count, sizeof(*listing->names),
-              walk->files_only ? by_path : by_name);
-    return true;
-}
-
-/* Takes over FD, a directory whose path stands in the walk. */
-static bool enter(struct walk *walk, int fd)
-{
-    struct dirents dirents;
-    struct dirent_entry entry;
-    struct listing *listing = calloc(1, sizeof(*listing));
-    if (listing == NULL) {
-        close(fd);
-        return false;
-    }
-    listing->fd = fd;
-    listing->path_len = walk->path_len;
-    listing->above = walk->top;
-    walk->top = listing;
-    walk->level++;
-    dirents_init(&dirents, fd);
-    while (dirents_next(&dirents, &entry)) {
-        if (walk->files_only && strcmp(entry.name, ".git") == 0)
-            continue;
-        if (!add_name(walk, listing, &entry))
-            return false;
-    }
-    /* A directory that can be opened and not read counts as empty; the root was asked for. */
-    return sort(walk, listing);
-}
-
-/* --- entries
- * --------------------------------------------------------------------------------------- */
-
-static bool send_entry(struct walk *walk, int directory, const char *name,
-                       const struct stat *status)
+static enum walk_turn visit(void *arg, const struct walk_entry *entry)
 {
     static uint8_t room[2 * PATH_MAX + 256];
+    const struct tree *tree = arg;
     char link[PATH_MAX];
     struct field_writer fields = {.ptr = room + 4, .cap = sizeof(room) - 4};
-    field_put(&fields, TAG_PATH, walk->path, walk->path_len);
-    put_entry(&fields, status);
-    if (S_ISLNK(status->st_mode)) {
-        ssize_t len = readlinkat(directory, name, link, sizeof(link));
+    if (tree->files_only && !S_ISREG(entry->status->st_mode))
+        return WALK_ON;
+    field_put(&fields, TAG_PATH, entry->path, entry->path_len);
+    put_entry(&fields, entry->status);
+    if (S_ISLNK(entry->status->st_mode)) {
+        ssize_t len = readlinkat(entry->directory, entry->name, link, sizeof(link));
         if (len >= 0)
             field_put(&fields, TAG_LINK, link, (size_t)len);
     }
     wire_put_u32(room, (uint32_t)fields.len);
-    return worker_write(walk->worker, room, fields.len + 4);
+    return worker_write(tree->worker, room, fields.len + 4) ? WALK_ON : WALK_STOP;
 }
-
-/* The path of NAME in the directory on top; false when it would be too long to be asked for. */
-static bool set_path(struct walk *walk, const char *name)
-{
-    size_t at = walk->top->path_len, len = strlen(name);
-    if (at + 1 + len >= sizeof(walk->path))
-        return false;
-    if (at > 0)
-        walk->path[at++] = '/';
-    memcpy(walk->path + at, name, len + 1);
-    walk->path_len = at + len;
-    return true;
-}
-
-/* The next entry of the directory on top. False ends the walk. */
-static bool visit(struct walk *walk, const char *name)
-{
-    struct listing *listing = walk->top;
-    struct stat status;
-    if (!set_path(walk, name) || fstatat(listing->fd, name, &status, AT_SYMLINK_NOFOLLOW) < 0)
-        return true; /* gone meanwhile */
-    bool shown = !walk->files_only || S_ISREG(status.st_mode);
-    if (shown && !send_entry(walk, listing->fd, name, &status))
-        return false;
-    if (!S_ISDIR(status.st_mode) || (walk->depth != 0 && walk->level >= walk->depth) ||
-        walk->level >= LEVELS_MAX)
-        return true;
-    int fd = openat(listing->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? errno != EMFILE && errno != ENFILE : enter(walk, fd);
-}
-
-static bool walk_all(struct walk *walk)
-{
-    bool good = true;
-    while (good && walk->top != NULL) {
-        struct listing *listing = walk->top;
-        if (listing->at == listing->count)
-            listing_free(walk);
-        else
-            good = visit(walk, listing->names[listing->at++]);
-    }
-    int errnum = errno;
-    while (walk->top != NULL)
-        listing_free(walk);
-    errno = errnum;
-    return good;
-}
-
-/* --- OP_TREE
- * --------------------------------------------------------------------------------------- */
 
 static void send_result(struct worker *worker, const char *path)
 {
@@ -219,22 +39,19 @@ static void send_result(struct worker *worker, const char *path)
     worker_reply(worker, FRAME_RESULT, &reply);
 }
 
-static bool walk_root(struct walk *walk, const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd >= 0 && enter(walk, fd) && walk_all(walk);
-}
-
 void op_tree(struct worker *worker)
 {
-    static struct walk walk;
+    struct tree tree = {.worker = worker,
+                        .files_only = message_u64(&worker->request, TAG_FILES_ONLY, 0) != 0};
+    const struct walk_plan plan = {.arg = &tree,
+                                   .visit = visit,
+                                   .depth = message_u64(&worker->request, TAG_DEPTH, 0),
+                                   .by_path = tree.files_only,
+                                   .without_git = tree.files_only};
     char path[PATH_MAX];
-    walk.worker = worker;
-    walk.files_only = message_u64(&worker->request, TAG_FILES_ONLY, 0) != 0;
-    walk.depth = message_u64(&worker->request, TAG_DEPTH, 0);
     if (!worker_path(worker, TAG_PATH, path))
         return;
-    if (walk_root(&walk, path) && worker_end(worker))
+    if (walk(path, &plan) && worker_end(worker))
         send_result(worker, path);
     else if (!worker->cancelled && errno == E2BIG)
         worker_error(worker, "too_large", "too many names in one directory");

@@ -328,6 +328,7 @@ _Noreturn void worker_run(int fd)
         {OP_REMOVE, op_remove},       {OP_TREE, op_tree},       {OP_MOVE, op_move},
         {OP_MODE, op_mode},           {OP_REPLACE, op_replace}, {OP_MKDIR, op_mkdir},
         {OP_PORT_WAIT, op_port_wait}, {OP_USAGE, op_usage},     {OP_PS, op_ps},
+        {OP_PACK, op_pack},           {OP_UNPACK, op_unpack},
     };
     static struct worker worker;
     worker.fd = fd;

@@ -78,4 +78,6 @@ void op_remove(struct worker *worker);
 void op_tree(struct worker *worker);
 void op_usage(struct worker *worker);
 void op_ps(struct worker *worker);
+void op_pack(struct worker *worker);
+void op_unpack(struct worker *worker);
 void op_port_wait(struct worker *worker);

@@ -45,16 +45,22 @@
 #define CAP_IMAGE_ENTRIES 1000000     /* files, folders and links of one */
 #define CAP_IMAGE_DEPTH 128 /* folders in a path of one; as many descriptors to remove it */
 #define CAP_IMAGE_LAYERS 512
-#define CAP_IMAGE_HEADER (4 * MIB)        /* of an archive, between two entries */
-#define CAP_IMAGE_JSON (4 * MIB)          /* an index, manifest or configuration */
-#define CAP_FAKE_CALLS 200000             /* that the fake driver remembers, counted */
-#define CAP_FAKE_CALL_BYTES (64 * MIB)    /* the same, their size */
-#define CAP_FAKE_CALL (4 * MIB)           /* one of them, as JSON */
-#define CAP_FAKE_CALL_CONTENT (256 * KIB) /* of a file or an input in it */
-#define CAP_FAKE_IDS 100000               /* ids in its queue */
-#define CAP_FAKE_RULES 10000              /* rules, and answers of one */
-#define CAP_FAKE_REGEX 1024               /* one pattern */
-#define CAP_FAKE_PRESETS 1000             /* sandboxes that files are prepared for */
-#define CAP_FAKE_PRESET_BYTES (64 * MIB)  /* of those files */
-#define CAP_FAKE_PRESET_FILES 100000      /* of one of them, counted */
-#define CAP_FAKE_FILES (256 * MIB)        /* the files of all its sandboxes */
+#define CAP_IMAGE_HEADER (4 * MIB)               /* of an archive, between two entries */
+#define CAP_IMAGE_JSON (4 * MIB)                 /* an index, manifest or configuration */
+#define CAP_ARCHIVE_APPARENT ((uint64_t)4 << 40) /* files of an archive down, their holes too */
+#define CAP_ARCHIVE_BYTES (16384 * MIB)          /* an archive up, unpacked */
+#define CAP_ARCHIVE_ENTRIES 1000000              /* of one */
+#define CAP_ARCHIVE_HEADER (1 * MIB)             /* of it, between two entries */
+#define CAP_ARCHIVE_NOTES 1000                   /* entries that a report names */
+#define CAP_ARCHIVE_UPLOADS 16                   /* at once; each has a thread */
+#define CAP_FAKE_CALLS 200000                    /* that the fake driver remembers, counted */
+#define CAP_FAKE_CALL_BYTES (64 * MIB)           /* the same, their size */
+#define CAP_FAKE_CALL (4 * MIB)                  /* one of them, as JSON */
+#define CAP_FAKE_CALL_CONTENT (256 * KIB)        /* of a file or an input in it */
+#define CAP_FAKE_IDS 100000                      /* ids in its queue */
+#define CAP_FAKE_RULES 10000                     /* rules, and answers of one */
+#define CAP_FAKE_REGEX 1024                      /* one pattern */
+#define CAP_FAKE_PRESETS 1000                    /* sandboxes that files are prepared for */
+#define CAP_FAKE_PRESET_BYTES (64 * MIB)         /* of those files */
+#define CAP_FAKE_PRESET_FILES 100000             /* of one of them, counted */
+#define CAP_FAKE_FILES (256 * MIB)               /* the files of all its sandboxes */

@@ -25,8 +25,9 @@ struct transfer {
 struct transfer *transfer_new(struct wire *wire, uint32_t channel);
 void transfer_end(struct transfer *transfer);
 
-/* file_ops.c, upload.c: answer, or begin a transfer. */
+/* file_ops.c, archive.c, upload.c: answer, or begin a transfer. */
 void file_open(struct wire *wire, uint32_t channel, uint64_t op, const struct message *message);
+void archive_open(struct wire *wire, uint32_t channel, const struct message *message);
 void upload_open(struct wire *wire, uint32_t channel, const struct message *message);
 bool upload_data(struct transfer *transfer, const struct frame_data *data);
 bool upload_end(struct transfer *transfer, uint64_t total);

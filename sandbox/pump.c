@@ -7,6 +7,7 @@
 #include "sandbox/sandbox.h"
 
 #define PIECE (32 * KIB)
+#define PIECES 32 /* in a row, then others get the worker */
 
 enum turn {
     TURN_IDLE,   /* waits for its sides */
@@ -118,27 +119,30 @@ static bool drain(struct pump *pump)
     return true;
 }
 
-/* Moves what can be moved now. True: it is over, with ERR or at the end. */
-static bool move(struct pump *pump, struct err *err)
+enum moved { MOVED_ALL /* or ERR */, MOVED_SOME, MOVED_NOW /* as far as it goes now */ };
+
+/* Moves what can be moved now, or a part of it. */
+static enum moved move(struct pump *pump, struct err *err)
 {
-    for (;;) {
+    for (int pieces = 0; pieces < PIECES; pieces++) {
         if (pipe_state(pump->out, NULL) == PIPE_ABANDONED) {
-            return true;
+            return MOVED_ALL;
         }
         if (!drain(pump)) {
-            return pipe_state(pump->out, NULL) == PIPE_ABANDONED;
+            return pipe_state(pump->out, NULL) == PIPE_ABANDONED ? MOVED_ALL : MOVED_NOW;
         }
         if (pump->ended) {
-            return true;
+            return MOVED_ALL;
         }
         if (!fill(pump, err)) {
-            return false;
+            return MOVED_NOW;
         }
         if (err->code) {
-            return true;
+            return MOVED_ALL;
         }
         apply_range(pump);
     }
+    return MOVED_SOME;
 }
 
 /* Waits for both sides. False: one of them has moved on already. */
@@ -166,10 +170,17 @@ static void pump_job(void *arg)
         atomic_store(&pump->turn, TURN_ACTIVE);
         data_seen = event_count(readable);
         space_seen = event_count(writable);
-        if (move(pump, &err)) {
+        switch (move(pump, &err)) {
+        case MOVED_ALL:
             pipe_finish(pump->out, err.code ? &err : NULL);
             pump_free(pump);
             return;
+        case MOVED_SOME:
+            atomic_store(&pump->turn, TURN_QUEUED);
+            sandboxes_work(pump->all, pump_job, pump);
+            return;
+        case MOVED_NOW:
+            break;
         }
     } while (!arm(pump, data_seen, space_seen)); /* armed, it may be gone */
 }
