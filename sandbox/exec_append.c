@@ -85,23 +85,24 @@ static void note_mask(void *arg, uint64_t from, uint64_t to)
 }
 
 /* Where masks lie is kept, so that a reply in text can have `***` there. */
-static int mask(struct exec *exec, int stream, struct journal *journal, uint64_t from,
-                struct err *err)
+static int append(struct exec *exec, int stream, struct journal *journal, struct str data,
+                  struct err *err)
 {
+    uint64_t at = journal_received(journal);
     struct scrubber *scrubber = sandbox_scrubber(exec->sandbox);
     struct exec_stream *out = &exec->streams[stream - 1];
     struct ranges masks = {0};
+    const struct journal_masking masking = {.scrubber = scrubber, .note = note_mask, .arg = &masks};
     size_t longest = scrubber_longest(scrubber);
-    int rc = 0;
     pthread_mutex_lock(&exec->lock);
-    out->unsettled = from > longest ? from - longest : 0;
+    out->unsettled = at > longest ? at - longest : 0;
     pthread_mutex_unlock(&exec->lock);
-    if (!scrubber_empty(scrubber))
-        rc = journal_mask_noting(journal, scrubber, from, note_mask, &masks, err);
+    int rc = journal_append_masked(journal, at, data.ptr, data.len, &masking, err);
     pthread_mutex_lock(&exec->lock);
     for (size_t i = 0; i < masks.count; i++)
         (void)ranges_add(&out->masks, masks.items[i].from, masks.items[i].to);
     out->unsettled = UINT64_MAX;
+    out->changed_ms = clock_now_ms();
     pthread_mutex_unlock(&exec->lock);
     ranges_done(&masks);
     scrubber_unref(scrubber);
@@ -128,18 +129,6 @@ int exec_lost_up_to(struct exec *exec, int stream, uint64_t total, struct err *e
     if (exec_received(exec, stream, &received, err))
         return -1;
     return total > received ? note_lost(exec, stream, received, total, err) : 0;
-}
-
-static int append(struct exec *exec, int stream, struct journal *journal, struct str data,
-                  struct err *err)
-{
-    uint64_t at = journal_received(journal);
-    if (journal_append(journal, at, data.ptr, data.len, err))
-        return -1;
-    pthread_mutex_lock(&exec->lock);
-    exec->streams[stream - 1].changed_ms = clock_now_ms();
-    pthread_mutex_unlock(&exec->lock);
-    return mask(exec, stream, journal, at, err);
 }
 
 int exec_append(struct exec *exec, int stream, uint64_t offset, const void *data, size_t len,

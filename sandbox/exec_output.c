@@ -151,7 +151,9 @@ int piece_read(const struct output *output, uint64_t from, uint64_t to, struct p
 {
     uint64_t begin, end;
     size_t longest = scrubber_longest(output->scrubber);
-    uint64_t beyond = longest > 0 ? longest - 1 : 0;
+    bool masked = longest > 0 && output->journal &&
+                  journal_is_masked(output->journal, output->scrubber, from, to);
+    uint64_t beyond = longest > 0 && !masked ? longest - 1 : 0;
     output_region(output, from, &begin, &end);
     if (from > begin + beyond)
         begin = from - beyond;
@@ -174,7 +176,8 @@ int piece_read(const struct output *output, uint64_t from, uint64_t to, struct p
     }
     struct ranges masks;
     ret_piece->unsettled = copy_masks(output, to, &masks);
-    mask(output, data, len, begin, &masks);
+    if (!masked)
+        mask(output, data, len, begin, &masks);
     ranges_clip(&masks, from, to, &ret_piece->masks);
     ranges_done(&masks);
     data[to - begin] = '\0';
@@ -183,6 +186,15 @@ int piece_read(const struct output *output, uint64_t from, uint64_t to, struct p
     ret_piece->from = from;
     ret_piece->to = to;
     return 0;
+}
+
+static void set_held(const struct output *output, size_t held, size_t firmly, size_t *ret_held,
+                     bool *ret_short)
+{
+    bool waited = clock_now_ms() - output->changed_ms >= OUTPUT_HOLD_MS;
+    *ret_held = waited ? firmly : held;
+    if (ret_short)
+        *ret_short = *ret_held > firmly;
 }
 
 int output_held(const struct output *output, uint64_t end, size_t *ret_held, bool *ret_short,
@@ -195,6 +207,11 @@ int output_held(const struct output *output, uint64_t end, size_t *ret_held, boo
         *ret_short = false;
     if (!output->open || longest < 2 || end == 0)
         return 0;
+    size_t held, firmly;
+    if (journal_held(output->journal, output->scrubber, end, &held, &firmly)) {
+        set_held(output, held, firmly, ret_held, ret_short);
+        return 0;
+    }
     output_region(output, end - 1, &begin, &region_end);
     if (end - begin > longest - 1)
         begin = end - (longest - 1);
@@ -205,10 +222,8 @@ int output_held(const struct output *output, uint64_t end, size_t *ret_held, boo
     if (rc == 0) {
         struct scrub_stream *stream = scrub_stream_new(output->scrubber);
         (void)scrub_stream_push(stream, data, got, &out, false); /* it fits: as long as DATA */
-        bool waited = clock_now_ms() - output->changed_ms >= OUTPUT_HOLD_MS;
-        *ret_held = waited ? scrub_stream_held_firmly(stream) : scrub_stream_held(stream);
-        if (ret_short)
-            *ret_short = *ret_held > scrub_stream_held_firmly(stream);
+        set_held(output, scrub_stream_held(stream), scrub_stream_held_firmly(stream), ret_held,
+                 ret_short);
         scrub_stream_free(stream);
     }
     buf_wipe(&out);

@@ -25,7 +25,9 @@ static int scrub_journal(const struct scrubbing *scrubbing, struct journal *jour
                          struct ranges *masks, struct err *err)
 {
     struct ranges found = {0};
-    int rc = journal_mask_noting(journal, scrubbing->scrubber, 0, note, &found, err);
+    const struct journal_masking masking = {
+        .scrubber = scrubbing->scrubber, .note = note, .arg = &found};
+    int rc = journal_mask(journal, &masking, 0, err);
     ranges_merge(masks, &found);
     ranges_done(&found);
     return rc;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/caps.h"
+#include "base/str.h"
 
 #define PIECE (64 * KIB)
 #define LIMIT_MAX ((uint64_t)1 << 40)
@@ -34,6 +35,7 @@ struct journal {
     const struct scrubber *scrubber; /* the stream's, which keeps it */
     uint64_t stream_begin;           /* where its first byte was */
     uint64_t scanned;
+    uint64_t masked_from; /* what is not older has been looked at, up to `scanned` */
 };
 
 static void unlock(pthread_mutex_t **lock)
@@ -250,29 +252,6 @@ static int append_piece(struct journal *journal, int fd, const char *data, size_
     return 0;
 }
 
-int journal_append(struct journal *journal, uint64_t offset, const void *data, size_t len,
-                   struct err *err)
-{
-    LOCK_JOURNAL(journal);
-    if (offset > journal->received)
-        return err_set(err, ERR_INTERNAL,
-                       "output from offset %llu on, but the journal ends at %llu",
-                       (unsigned long long)offset, (unsigned long long)journal->received);
-    uint64_t known = journal->received - offset;
-    if (known >= len)
-        return 0;
-    cleanup_fd int fd = -1;
-    if (open_to_write(journal, &fd, err) < 0 || start_file(journal, fd, err) < 0)
-        return -1;
-    for (size_t at = (size_t)known; at < len;) {
-        size_t piece = smaller(len - at, PIECE);
-        if (append_piece(journal, fd, (const char *)data + at, piece, err) < 0)
-            return -1;
-        at += piece;
-    }
-    return 0;
-}
-
 uint64_t journal_received(struct journal *journal)
 {
     LOCK_JOURNAL(journal);
@@ -394,15 +373,14 @@ static int mask_range(struct masking *masking, uint64_t from, uint64_t to, bool 
 
 struct noting {
     const struct journal *journal;
-    void (*note)(void *arg, uint64_t from, uint64_t to);
-    void *arg;
+    const struct journal_masking *wish;
 };
 
 static void note_masked(void *arg, uint64_t from, uint64_t to)
 {
     const struct noting *noting = arg;
     uint64_t begin = noting->journal->stream_begin;
-    noting->note(noting->arg, begin + from, begin + to);
+    noting->wish->note(noting->wish->arg, begin + from, begin + to);
 }
 
 static void begin_stream(struct journal *journal, const struct scrubber *scrubber, uint64_t begin)
@@ -421,14 +399,12 @@ static int mask_rest(struct masking *masking, struct noting *noting, struct err 
     uint64_t head = head_end(journal);
     uint64_t tail = tail_begin(journal);
     uint64_t begin = journal->scanned;
-    if (noting != NULL)
-        scrub_stream_watch(journal->stream, note_masked, noting);
+    scrub_stream_watch(journal->stream, note_masked, noting);
     if (head < tail && begin < tail) {
         if (begin < head && mask_range(masking, begin, head, true, err) < 0)
             return -1;
         begin_stream(journal, journal->scrubber, tail);
-        if (noting != NULL)
-            scrub_stream_watch(journal->stream, note_masked, noting);
+        scrub_stream_watch(journal->stream, note_masked, noting);
         begin = tail;
     }
     return mask_range(masking, begin, journal->received, false, err);
@@ -440,8 +416,10 @@ static int mask_locked(struct journal *journal, const struct scrubber *scrubber,
     if (journal->received == 0 || scrubber_empty(scrubber))
         return 0;
     size_t before = scrubber_longest(scrubber) - 1;
-    if (journal->scrubber != scrubber || journal->scanned != from)
+    if (journal->scrubber != scrubber || journal->scanned != from) {
         begin_stream(journal, scrubber, from > before ? from - before : 0);
+        journal->masked_from = from > before ? from : 0;
+    }
     cleanup_fd int fd = -1;
     if (open_to_write(journal, &fd, err) < 0)
         return -1;
@@ -456,20 +434,133 @@ static int mask_locked(struct journal *journal, const struct scrubber *scrubber,
     return 0;
 }
 
-int journal_mask(struct journal *journal, const struct scrubber *scrubber, uint64_t from,
+int journal_mask(struct journal *journal, const struct journal_masking *masking, uint64_t from,
                  struct err *err)
 {
+    struct noting noting = {.journal = journal, .wish = masking};
     LOCK_JOURNAL(journal);
-    return mask_locked(journal, scrubber, from, NULL, err);
+    return mask_locked(journal, masking->scrubber, from, &noting, err);
 }
 
-int journal_mask_noting(struct journal *journal, const struct scrubber *scrubber, uint64_t from,
-                        void (*note)(void *arg, uint64_t from, uint64_t to), void *arg,
-                        struct err *err)
+bool journal_is_masked(struct journal *journal, const struct scrubber *scrubber, uint64_t from,
+                       uint64_t to)
 {
-    struct noting noting = {.journal = journal, .note = note, .arg = arg};
     LOCK_JOURNAL(journal);
-    return mask_locked(journal, scrubber, from, &noting, err);
+    return journal->scrubber == scrubber && from >= journal->masked_from && to <= journal->scanned;
+}
+
+bool journal_held(struct journal *journal, const struct scrubber *scrubber, uint64_t end,
+                  size_t *ret_held, size_t *ret_firmly)
+{
+    LOCK_JOURNAL(journal);
+    if (journal->scrubber != scrubber || journal->scanned != end)
+        return false;
+    *ret_held = scrub_stream_held(journal->stream);
+    *ret_firmly = scrub_stream_held_firmly(journal->stream);
+    return true;
+}
+
+/* --- masked on the way in ----------------------------------------------------------------
+ */
+
+/* A piece: together with what was held before, it goes through the stream; where that changed
+ * nothing, it is written as it came. */
+static int append_piece_masked(struct masking *masking, const char *data, size_t len,
+                               struct err *err)
+{
+    struct journal *journal = masking->journal;
+    struct scrub_stream *stream = journal->stream;
+    struct buf *out = &masking->out;
+    uint64_t before = scrub_stream_masked(stream);
+    size_t held = scrub_stream_held(stream), masked = 0;
+    buf_reset(out);
+    if (!scrub_stream_push(stream, data, len, out, false) ||
+        !scrub_stream_peek(stream, out, &masked))
+        return err_set(err, ERR_INTERNAL, "no memory to mask the journal of an exec");
+    if (masked > 0 || scrub_stream_masked(stream) != before) {
+        if (write_kept(journal, masking->fd, journal->received - held, out->ptr, held, err) < 0)
+            return -1;
+        data = out->ptr + held;
+    }
+    if (append_piece(journal, masking->fd, data, len, err) < 0)
+        return -1;
+    journal->scanned = journal->received;
+    return 0;
+}
+
+/* What is there already is looked at in the file; nothing, as a rule. */
+static int catch_up(struct journal *journal, struct noting *noting, struct err *err)
+{
+    const struct scrubber *scrubber = noting->wish->scrubber;
+    uint64_t at = journal->received;
+    if (journal->scrubber == scrubber && journal->scanned == at)
+        return 0;
+    if (at > 0)
+        return mask_locked(journal, scrubber, at, noting, err);
+    begin_stream(journal, scrubber, 0);
+    journal->masked_from = 0;
+    return 0;
+}
+
+static int append_masked(struct journal *journal, int fd, struct str data, struct noting *noting,
+                         struct err *err)
+{
+    if (catch_up(journal, noting, err) < 0)
+        return -1;
+    size_t longest = scrubber_longest(noting->wish->scrubber);
+    cleanup(masking_done) struct masking masking = {
+        .journal = journal, .fd = fd, .out = BUF_INIT(PIECE + longest)};
+    scrub_stream_watch(journal->stream, note_masked, noting);
+    while (data.len > 0) {
+        size_t len = smaller(data.len, PIECE);
+        if (append_piece_masked(&masking, data.ptr, len, err) < 0) {
+            begin_stream(journal, NULL, 0);
+            return -1;
+        }
+        data.ptr += len;
+        data.len -= len;
+    }
+    scrub_stream_watch(journal->stream, NULL, NULL);
+    return 0;
+}
+
+static int append_plain(struct journal *journal, int fd, struct str data, struct err *err)
+{
+    while (data.len > 0) {
+        size_t len = smaller(data.len, PIECE);
+        if (append_piece(journal, fd, data.ptr, len, err) < 0)
+            return -1;
+        data.ptr += len;
+        data.len -= len;
+    }
+    return 0;
+}
+
+int journal_append_masked(struct journal *journal, uint64_t offset, const void *data, size_t len,
+                          const struct journal_masking *masking, struct err *err)
+{
+    struct noting noting = {.journal = journal, .wish = masking};
+    LOCK_JOURNAL(journal);
+    if (offset > journal->received)
+        return err_set(err, ERR_INTERNAL,
+                       "output from offset %llu on, but the journal ends at %llu",
+                       (unsigned long long)offset, (unsigned long long)journal->received);
+    uint64_t known = journal->received - offset;
+    if (known >= len)
+        return 0;
+    cleanup_fd int fd = -1;
+    if (open_to_write(journal, &fd, err) < 0 || start_file(journal, fd, err) < 0)
+        return -1;
+    struct str fresh = {(const char *)data + known, len - (size_t)known};
+    return masking == NULL || scrubber_empty(masking->scrubber)
+               ? append_plain(journal, fd, fresh, err)
+               : append_masked(journal, fd, fresh, &noting, err);
+}
+
+int journal_append(struct journal *journal, uint64_t offset, const void *data, size_t len,
+                   struct err *err)
+{
+    return journal_append_masked(journal, offset, data, len, NULL, err);
 }
 
 void journal_close(struct journal *journal)

@@ -14,6 +14,13 @@
  * thread-safe. A full disk is ERR_STORE_FULL. */
 struct journal;
 
+struct journal_masking {
+    const struct scrubber *scrubber;
+    /* Told the offsets of what is masked; again when it grows. It must not use the journal. */
+    void (*note)(void *arg, uint64_t from, uint64_t to);
+    void *arg;
+};
+
 /* Continues the file at PATH with the limits it was made with; the file is made (0600) by the first
  * byte. A file that is not a journal is ERR_STORE. */
 int journal_open(const char *path, uint64_t head_max, uint64_t tail_max,
@@ -26,6 +33,10 @@ int journal_remove(const char *path, struct err *err) must_check;
  * was received stands, and the same call may be made again. */
 int journal_append(struct journal *journal, uint64_t offset, const void *data, size_t len,
                    struct err *err) must_check;
+/* The same, masked before it is written. What may yet become a secret is written as it is, and
+ * masked when it has become one. Secrets that overlap or come in pieces are seen as in one text. */
+int journal_append_masked(struct journal *journal, uint64_t offset, const void *data, size_t len,
+                          const struct journal_masking *masking, struct err *err) must_check;
 uint64_t journal_received(struct journal *journal);
 
 /* How much may be received in all before a byte from AT on is dropped. */
@@ -39,14 +50,15 @@ bool journal_has_gap(struct journal *journal, uint64_t *ret_from, uint64_t *ret_
 int journal_read(struct journal *journal, uint64_t offset, void *data, size_t len, size_t *ret_len,
                  struct err *err) must_check;
 
-/* Masks what is on disk in place, from scrubber_longest() - 1 bytes before FROM to the end. Call it
- * after each append with the offset of what is new: what is dropped from the middle is not looked
- * at any more, and calls that follow each other see secrets that overlap or come in pieces as one
- * text. */
-int journal_mask(struct journal *journal, const struct scrubber *scrubber, uint64_t from,
+/* Masks what is on disk in place, from scrubber_longest() - 1 bytes before FROM to the end, all
+ * that has not been masked on its way in. What is dropped from the middle is not looked at any
+ * more. */
+int journal_mask(struct journal *journal, const struct journal_masking *masking, uint64_t from,
                  struct err *err) must_check;
-/* And NOTE is called with the offsets of what is masked; again when it grows. It must not use the
- * journal. */
-int journal_mask_noting(struct journal *journal, const struct scrubber *scrubber, uint64_t from,
-                        void (*note)(void *arg, uint64_t from, uint64_t to), void *arg,
-                        struct err *err) must_check;
+/* All from FROM up to TO was looked at with just this SCRUBBER, so that it need not be again. */
+bool journal_is_masked(struct journal *journal, const struct scrubber *scrubber, uint64_t from,
+                       uint64_t to);
+/* How many bytes before END may yet become a secret, and how many of them firmly, as
+ * scrub_stream_held_firmly says it. False: it is not known, as END is not where SCRUBBER stands. */
+bool journal_held(struct journal *journal, const struct scrubber *scrubber, uint64_t end,
+                  size_t *ret_held, size_t *ret_firmly);

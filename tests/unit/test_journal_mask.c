@@ -31,10 +31,26 @@ static struct scrubber *scrubber_of(const char *secret)
     return scrubber;
 }
 
+static void note_nothing(void *arg, uint64_t from, uint64_t to)
+{
+    (void)arg;
+    ck_assert_uint_lt(from, to);
+}
+
 static void mask(struct journal *journal, const struct scrubber *scrubber, uint64_t from)
 {
+    const struct journal_masking masking = {.scrubber = scrubber, .note = note_nothing};
     struct err err;
-    ck_assert_msg(journal_mask(journal, scrubber, from, &err) == 0, "%s", err.msg);
+    ck_assert_msg(journal_mask(journal, &masking, from, &err) == 0, "%s", err.msg);
+}
+
+static void append_masked(struct journal *journal, uint64_t at, const void *data, size_t len,
+                          const struct scrubber *scrubber)
+{
+    const struct journal_masking masking = {.scrubber = scrubber, .note = note_nothing};
+    struct err err;
+    ck_assert_msg(journal_append_masked(journal, at, data, len, &masking, &err) == 0, "%s",
+                  err.msg);
 }
 
 START_TEST(test_mask)
@@ -124,14 +140,14 @@ START_TEST(test_mask_noting)
     static const char *const parts[] = {
         "a secret, s", "ec", "ret;secretsecret s", "ecre", "t more than fits", "se", "cret"};
     char noted[100], text[100];
+    struct journal_masking masking = {.scrubber = scrubber, .note = note_bytes, .arg = noted};
     memset(noted, '-', sizeof(noted));
     size_t at = 0;
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
         size_t len = strlen(parts[i]);
         struct err err;
-        append(journal, at, parts[i], len);
         memcpy(text + at, parts[i], len);
-        ck_assert_int_eq(journal_mask_noting(journal, scrubber, at, note_bytes, noted, &err), 0);
+        ck_assert_int_eq(journal_append_masked(journal, at, parts[i], len, &masking, &err), 0);
         at += len;
     }
     scrubber_mask(scrubber, text, at);
@@ -141,8 +157,9 @@ START_TEST(test_mask_noting)
      */
     struct scrubber *again = scrubber_of("secret");
     memset(noted, '-', sizeof(noted));
+    masking.scrubber = again;
     struct err err;
-    ck_assert_int_eq(journal_mask_noting(journal, again, 0, note_bytes, noted, &err), 0);
+    ck_assert_int_eq(journal_mask(journal, &masking, 0, &err), 0);
     ck_assert_ptr_null(memchr(noted, '*', sizeof(noted)));
     journal_close(journal);
     scrubber_unref(scrubber);
@@ -150,8 +167,47 @@ START_TEST(test_mask_noting)
 }
 END_TEST
 
+/* What has been looked at, by which scrubber, and what of it is undecided. */
+START_TEST(test_what_is_masked)
+{
+    struct scrubber *first = scrubber_of("secret"), *second = scrubber_of("hidden");
+    struct journal *journal = open_journal(100, 100);
+    size_t held = 99, firmly = 99;
+    append(journal, 0, "a secret ", 9);
+    ck_assert(!journal_is_masked(journal, first, 0, 9));
+    ck_assert(!journal_held(journal, first, 9, &held, &firmly));
+    append_masked(journal, 9, "a secret hid sec", 16, first);
+    assert_text(journal, 0, "a secret a ****** hid sec");
+    ck_assert(journal_is_masked(journal, first, 9, 25));
+    ck_assert(!journal_is_masked(journal, first, 8, 25)); /* it began there only */
+    ck_assert(!journal_is_masked(journal, first, 9, 26));
+    ck_assert(!journal_is_masked(journal, second, 9, 25));
+    ck_assert(journal_held(journal, first, 25, &held, &firmly));
+    ck_assert_uint_eq(held, 3);
+    ck_assert_uint_eq(firmly, 0);
+    ck_assert(!journal_held(journal, first, 24, &held, &firmly));
+    mask(journal, first, 0);
+    assert_text(journal, 0, "a ****** a ****** hid sec");
+    ck_assert(journal_is_masked(journal, first, 0, 25));
+    append_masked(journal, 25, "re", 2, first);
+    ck_assert(journal_held(journal, first, 27, &held, &firmly));
+    ck_assert_uint_eq(held, 5);
+    ck_assert_uint_eq(firmly, 5);
+    append_masked(journal, 27, "t hidden", 8, second); /* the first one's is not its */
+    assert_text(journal, 0, "a ****** a ****** hid secret ******");
+    ck_assert(!journal_is_masked(journal, first, 27, 35));
+    ck_assert(journal_is_masked(journal, second, 27, 35));
+    ck_assert(!journal_is_masked(journal, second, 0, 35));
+    mask(journal, second, 0);
+    ck_assert(journal_is_masked(journal, second, 0, 35));
+    journal_close(journal);
+    scrubber_unref(first);
+    scrubber_unref(second);
+}
+END_TEST
+
 /* Appends and masks as a server does, against a text in memory that is masked as a whole. */
-static void check_masking(uint64_t head_max, uint64_t tail_max)
+static void check_masking(uint64_t head_max, uint64_t tail_max, bool on_the_way)
 {
     struct scrubber *scrubber = scrubber_of("abaabbab");
     size_t len = 400000;
@@ -162,8 +218,12 @@ static void check_masking(uint64_t head_max, uint64_t tail_max)
     for (size_t at = 0; at < len;) {
         size_t part = 1 + random_below(60000);
         part = part < len - at ? part : len - at;
-        append(journal, at, text + at, part);
-        mask(journal, scrubber, at);
+        if (on_the_way) {
+            append_masked(journal, at, text + at, part, scrubber);
+        } else {
+            append(journal, at, text + at, part);
+            mask(journal, scrubber, at);
+        }
         at += part;
     }
     ck_assert_uint_gt(scrubber_mask(scrubber, text, len), 100);
@@ -182,10 +242,13 @@ static void check_masking(uint64_t head_max, uint64_t tail_max)
 
 START_TEST(test_mask_random)
 {
-    check_masking(1000000, 1000);
-    check_masking(100000, 100000);
-    check_masking(7, 65536);
-    check_masking(65536, 150000);
+    for (int on_the_way = 0; on_the_way < 2; on_the_way++) {
+        check_masking(1000000, 1000, on_the_way);
+        check_masking(100000, 100000, on_the_way);
+        check_masking(7, 65536, on_the_way);
+        check_masking(65536, 150000, on_the_way);
+        check_masking(1000, 0, on_the_way);
+    }
 }
 END_TEST
 
@@ -239,8 +302,7 @@ START_TEST(test_threads)
         ck_assert_int_eq(pthread_create(&readers[i], NULL, read_along, journal), 0);
     for (uint64_t at = 0; at < SHARED_BYTES; at += 1000) {
         cleanup_free char *data = output(at, 1000);
-        append(journal, at, data, 1000);
-        mask(journal, scrubber, at);
+        append_masked(journal, at, data, 1000, scrubber);
     }
     for (size_t i = 0; i < ARRAY_LEN(readers); i++)
         ck_assert_int_eq(pthread_join(readers[i], NULL), 0);
@@ -260,6 +322,7 @@ int main(void)
     tcase_add_test(tcase, test_mask_beside_the_gap);
     tcase_add_test(tcase, test_mask_overlapping);
     tcase_add_test(tcase, test_mask_noting);
+    tcase_add_test(tcase, test_what_is_masked);
     tcase_add_test(tcase, test_mask_random);
     tcase_add_test(tcase, test_threads);
     SRunner *runner = srunner_create(suite);
