@@ -14,11 +14,33 @@ struct printer {
     bool sorted;
 };
 
+#define EACH_BYTE(byte) (UINT64_C(0x0101010101010101) * (byte))
+/* Not zero when a byte of WORD is less than LESS, which is at most 0x80. */
+#define ANY_BELOW(word, less) (((word)-EACH_BYTE(less)) & ~(word)&EACH_BYTE(0x80))
+
+/* How many bytes of ASCII that need no escape there are, at least; eight at a time. */
+static size_t easy_run(const char *text, size_t len)
+{
+    size_t i = 0;
+    for (; len - i >= sizeof(uint64_t); i += sizeof(uint64_t)) {
+        uint64_t word;
+        memcpy(&word, text + i, sizeof(word));
+        uint64_t quotes = word ^ EACH_BYTE('"'), backslashes = word ^ EACH_BYTE('\\');
+        if ((word & EACH_BYTE(0x80)) | ANY_BELOW(word, 0x20) | ANY_BELOW(quotes, 1) |
+            ANY_BELOW(backslashes, 1))
+            break;
+    }
+    return i;
+}
+
 /* How many bytes at the start of TEXT go out as they are; 0 when the first does not. */
 static size_t plain_run(const char *text, size_t len)
 {
     size_t i = 0;
     while (i < len) {
+        i += easy_run(text + i, len - i);
+        if (i == len)
+            break;
         unsigned char byte = (unsigned char)text[i];
         if (byte < 0x20 || byte == '"' || byte == '\\')
             break;
@@ -39,7 +61,7 @@ static bool print_escaped(unsigned char byte, struct buf *out)
     const char *found = memchr(escaped, byte, sizeof(escaped) - 1);
     if (!found)
         return buf_printf(out, "\\u%04x", byte);
-    return buf_append_char(out, '\\') && buf_append_char(out, letters[found - escaped]);
+    return buf_append(out, (char[]){'\\', letters[found - escaped]}, 2);
 }
 
 bool json_print_text(const char *text, size_t len, struct buf *out)
