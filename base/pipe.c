@@ -7,12 +7,15 @@
 
 #include "base/mem.h"
 
+#define RING_MIN ((size_t)1024)
+
 struct pipe {
     atomic_uint refs;
     struct event readable;
     struct event writable;
     pthread_mutex_t lock; /* all below; never held while an event fires */
     char *ring;           /* made by the first write, gone with the reader */
+    size_t size;          /* of the ring, which grows up to `capacity` */
     size_t capacity;
     size_t start;
     size_t used;
@@ -60,13 +63,32 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* Most pipes carry little, and there may be thousands. */
+static void grow(struct pipe *pipe, size_t needed)
+{
+    size_t size = pipe->size ? pipe->size : RING_MIN;
+    while (size < needed)
+        size *= 2;
+    size = least(size, pipe->capacity);
+    char *ring = xmalloc(size);
+    if (pipe->used > 0) {
+        size_t head = least(pipe->used, pipe->size - pipe->start);
+        memcpy(ring, pipe->ring + pipe->start, head);
+        memcpy(ring + head, pipe->ring, pipe->used - head);
+    }
+    free(pipe->ring);
+    pipe->ring = ring;
+    pipe->size = size;
+    pipe->start = 0;
+}
+
 /* Copies in or out in at most two pieces, as the ring wraps. */
 static void copy_in(struct pipe *pipe, const char *data, size_t len)
 {
-    if (!pipe->ring)
-        pipe->ring = xmalloc(pipe->capacity);
-    size_t end = (pipe->start + pipe->used) % pipe->capacity;
-    size_t head = least(len, pipe->capacity - end);
+    if (pipe->used + len > pipe->size)
+        grow(pipe, pipe->used + len);
+    size_t end = (pipe->start + pipe->used) % pipe->size;
+    size_t head = least(len, pipe->size - end);
     memcpy(pipe->ring + end, data, head);
     memcpy(pipe->ring, data + head, len - head);
     pipe->used += len;
@@ -74,11 +96,11 @@ static void copy_in(struct pipe *pipe, const char *data, size_t len)
 
 static void copy_out(struct pipe *pipe, char *data, size_t len)
 {
-    size_t head = least(len, pipe->capacity - pipe->start);
+    size_t head = least(len, pipe->size - pipe->start);
     memcpy(data, pipe->ring + pipe->start, head);
     memcpy(data + head, pipe->ring, len - head);
     pipe->used -= len;
-    pipe->start = pipe->used ? (pipe->start + len) % pipe->capacity : 0;
+    pipe->start = pipe->used ? (pipe->start + len) % pipe->size : 0;
 }
 
 size_t pipe_write(struct pipe *pipe, const void *data, size_t len)
@@ -136,6 +158,7 @@ void pipe_abandon(struct pipe *pipe, const struct err *why)
         pipe->failed = false; /* an error behind bytes that nobody will read */
         set_why(pipe, why);
         ring = TAKE_PTR(pipe->ring);
+        pipe->size = 0;
         pipe->used = 0;
         pipe->start = 0;
     }

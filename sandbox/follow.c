@@ -172,14 +172,20 @@ static ssize_t follow_read(void *arg, void *data, size_t len, struct err *err)
                                                  : follow_next_event(follower, &again_ms);
         tell_place(follower);
         if (turn == FOLLOW_WAIT) {
+            buf_wipe(&follower->ready); /* there may be thousands who wait */
             if (again_ms)
                 wake_after(follower, again_ms);
             return PUMP_WAIT;
         }
     }
-    size_t take = follower->ready.len < len ? follower->ready.len : len;
-    memcpy(data, follower->ready.ptr, take);
-    buf_consume(&follower->ready, take);
+    size_t left = follower->ready.len - follower->given;
+    size_t take = left < len ? left : len;
+    memcpy(data, follower->ready.ptr + follower->given, take);
+    follower->given += take;
+    if (take == left) {
+        follower->given = 0;
+        buf_reset(&follower->ready);
+    }
     return (ssize_t)take;
 }
 

@@ -29,19 +29,49 @@ static struct json *event_new(struct follower *follower, const char *type)
     return event;
 }
 
+/* Its last member, not copied once more on its way: there may be gigabytes of it. */
+struct event_data {
+    struct str bytes;
+    bool is_text;
+};
+
+static bool print_with_data(const struct json *event, const struct event_data *data,
+                            struct buf *out)
+{
+    if (!json_print(event, out))
+        return false;
+    if (!data)
+        return true;
+    out->len--; /* the brace */
+    if (!buf_append_str(out, ",\"data\":"))
+        return false;
+    bool fits = data->is_text ? json_print_text(data->bytes.ptr, data->bytes.len, out)
+                              : buf_append_char(out, '"') &&
+                                    base64_encode(out, data->bytes.ptr, data->bytes.len) &&
+                                    buf_append_char(out, '"');
+    return fits && buf_append_char(out, '}');
+}
+
 /* Takes EVENT. */
-static void event_put(struct follower *follower, struct json *event)
+static void event_put_data(struct follower *follower, struct json *event,
+                           const struct event_data *data)
 {
     struct buf *ready = &follower->ready;
     bool sse = follower->format == FOLLOW_SSE;
     bool fits = !sse || buf_printf(ready, "id: %s\ndata: ", json_get_text(event, "id"));
-    fits = fits && json_print(event, ready) && buf_append_str(ready, sse ? "\n\n" : "\n");
+    fits =
+        fits && print_with_data(event, data, ready) && buf_append_str(ready, sse ? "\n\n" : "\n");
     json_free(event);
     follower->last_ms = clock_now_ms();
     if (!fits) {
         follower->over = true;
         (void)err_set(&follower->cut, ERR_INTERNAL, "an event is too large");
     }
+}
+
+static void event_put(struct follower *follower, struct json *event)
+{
+    event_put_data(follower, event, NULL);
 }
 
 static void put_started(struct follower *follower)
@@ -51,30 +81,42 @@ static void put_started(struct follower *follower)
     event_put(follower, event);
 }
 
+static void put_gap(struct follower *follower, int stream, uint64_t from, uint64_t to)
+{
+    struct json *event = event_new(follower, "gap");
+    json_set_text(event, "stream", stream_names[stream - 1]);
+    json_set_int(event, "from", (int64_t)from);
+    json_set_int(event, "to", (int64_t)to);
+    event_put(follower, event);
+}
+
+static void put_bytes(struct follower *follower, int stream, uint64_t from,
+                      const struct chunk *chunk)
+{
+    const struct piece *piece = &chunk->piece;
+    cleanup_buf struct buf text = BUF_INIT(TEXT_MAX);
+    struct event_data data = {.bytes = {piece->data, (size_t)(piece->to - piece->from)},
+                              .is_text = chunk->is_text};
+    if (chunk->is_text && piece->masks.count > 0) {
+        bool fits = piece_text(piece, &text);
+        assert(fits); /* a mask takes three bytes for one at most */
+        data.bytes = (struct str){buf_text(&text), text.len};
+    }
+    struct json *event = event_new(follower, stream_names[stream - 1]);
+    json_set_int(event, "offset", (int64_t)from);
+    json_set_text(event, "encoding", chunk->is_text ? "utf-8" : "base64");
+    event_put_data(follower, event, &data);
+}
+
 static void put_chunk(struct follower *follower, int stream, const struct chunk *chunk)
 {
     uint64_t *offset = &follower->position.offset[stream - 1];
     uint64_t from = *offset;
     *offset = chunk->to;
-    struct json *event =
-        event_new(follower, chunk->kind == CHUNK_GAP ? "gap" : stream_names[stream - 1]);
-    if (chunk->kind == CHUNK_GAP) {
-        json_set_text(event, "stream", stream_names[stream - 1]);
-        json_set_int(event, "from", (int64_t)from);
-        json_set_int(event, "to", (int64_t)chunk->to);
-    } else {
-        const struct piece *piece = &chunk->piece;
-        struct buf text = BUF_INIT(TEXT_MAX);
-        bool fits = chunk->is_text
-                        ? piece_text(piece, &text)
-                        : base64_encode(&text, piece->data, (size_t)(piece->to - piece->from));
-        assert(fits); /* a mask takes three bytes for one at most */
-        json_set_int(event, "offset", (int64_t)from);
-        json_set_text(event, "encoding", chunk->is_text ? "utf-8" : "base64");
-        json_set_textn(event, "data", buf_text(&text), text.len);
-        buf_done(&text);
-    }
-    event_put(follower, event);
+    if (chunk->kind == CHUNK_GAP)
+        put_gap(follower, stream, from, chunk->to);
+    else
+        put_bytes(follower, stream, from, chunk);
 }
 
 /* --- the last one -------------------------------------------------------------------------------
@@ -216,7 +258,7 @@ static bool take_chunk(struct follower *follower, const struct chunk *chunk, str
 
 enum follow_turn follow_next_bytes(struct follower *follower, int64_t *ret_again_ms)
 {
-    const struct chunk_wish wish = {.max = FOLLOW_PIECE};
+    const struct chunk_wish wish = {.max = FOLLOW_BYTES};
     struct err *cut = &follower->cut;
     struct err why = {0};
     struct output output;

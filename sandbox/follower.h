@@ -16,10 +16,11 @@ struct follower {
     struct event never;        /* then */
     struct exec_reader reader; /* else */
     struct follow_position position;
-    struct buf ready; /* made, not given yet */
-    bool over;        /* and nothing comes behind it */
-    struct err cut;   /* code ERR_NONE: it ends as it should */
-    int64_t last_ms;  /* clock_now_ms when something was made last */
+    struct buf ready; /* made, of which `given` bytes were given */
+    size_t given;
+    bool over;       /* nothing comes behind it */
+    struct err cut;  /* code ERR_NONE: it ends as it should */
+    int64_t last_ms; /* clock_now_ms when something was made last */
     /* events */
     enum follow_format format;
     int turn; /* the stream that is looked at first */
@@ -31,7 +32,8 @@ struct follower {
     _Atomic int64_t wake_ms; /* what the timer is set to; 0: it is not */
 };
 
-#define FOLLOW_PIECE ((size_t)48 * KIB) /* base64 of it has no padding */
+#define FOLLOW_PIECE ((size_t)48 * KIB) /* of an event; base64 of it has no padding */
+#define FOLLOW_BYTES ((size_t)128 * KIB)
 #define FOLLOW_HEARTBEAT_MS 10000
 
 enum follow_turn {

@@ -6,8 +6,8 @@
 #include "base/caps.h"
 #include "sandbox/sandbox.h"
 
-#define PIECE (32 * KIB)
-#define PIECES 32 /* in a row, then others get the worker */
+#define PIECE (64 * KIB)
+#define PIECES 16 /* in a row, then others get the worker */
 
 enum turn {
     TURN_IDLE,   /* waits for its sides */
@@ -83,9 +83,12 @@ static void apply_range(struct pump *pump)
 /* One piece of the source; false: not now. */
 static bool fill(struct pump *pump, struct err *err)
 {
-    char piece[PIECE];
-    ssize_t got = pump->source->read(pump->arg, piece, sizeof(piece), err);
+    char masked[PIECE];
+    char *piece = pump->scrub ? masked : buf_reserve(&pump->ready, PIECE);
+    ssize_t got = pump->source->read(pump->arg, piece, PIECE, err);
     if (got == PUMP_WAIT) {
+        if (pump->ready.len == 0)
+            buf_wipe(&pump->ready); /* there may be thousands that wait */
         return false;
     }
     if (got < 0) {
@@ -95,10 +98,9 @@ static bool fill(struct pump *pump, struct err *err)
         return true;
     }
     pump->ended = got == 0;
-    bool fits = pump->scrub
-                    ? scrub_stream_push(pump->scrub, piece, (size_t)got, &pump->ready, pump->ended)
-                    : buf_append(&pump->ready, piece, (size_t)got);
-    if (!fits) {
+    if (!pump->scrub) {
+        buf_grew(&pump->ready, (size_t)got);
+    } else if (!scrub_stream_push(pump->scrub, piece, (size_t)got, &pump->ready, pump->ended)) {
         (void)err_set(err, ERR_INTERNAL, "a piece of output does not fit");
     }
     return true;

@@ -4,7 +4,7 @@
 #include "sandbox/follow.h"
 #include "server/subject.h"
 
-#define PIPE_SIZE (16 * KIB)
+#define PIPE_SIZE (256 * KIB)
 
 /* A record where nothing else is asked for. */
 static const char *const types[] = {"application/json", "application/x-ndjson", "text/event-stream",
