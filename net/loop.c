@@ -31,6 +31,7 @@ struct task {
 struct loop {
     struct lws_context *lws;
     pthread_t thread;
+    bool plain;
 
     pthread_mutex_t lock; /* the five below */
     struct task *tasks;
@@ -73,6 +74,11 @@ struct lws_vhost **loop_socket_vhost(struct loop *loop)
 struct resolver *loop_resolver(struct loop *loop)
 {
     return loop->resolver;
+}
+
+bool loop_is_plain(const struct loop *loop)
+{
+    return loop->plain;
 }
 
 bool loop_is_ending(const struct loop *loop)
@@ -239,7 +245,7 @@ static void lws_said(int level, const char *line)
 }
 
 /* libwebsockets sizes two tables by the soft limit of open files, once. */
-static struct lws_context *context_new(void)
+static struct lws_context *context_new(bool plain)
 {
     struct rlimit files;
     bool known = getrlimit(RLIMIT_NOFILE, &files) == 0;
@@ -251,7 +257,8 @@ static struct lws_context *context_new(void)
     lws_set_log_level(LLL_ERR | LLL_WARN, lws_said);
     struct lws_context_creation_info info = {
         .port = CONTEXT_PORT_NO_LISTEN,
-        .options = LWS_SERVER_OPTION_EXPLICIT_VHOSTS | LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT,
+        .options = LWS_SERVER_OPTION_EXPLICIT_VHOSTS |
+                   (plain ? 0 : (uint64_t)LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT),
         .gid = -1,
         .uid = -1,
         .pt_serv_buf_size = LOOP_SERVICE_BUFFER,
@@ -282,15 +289,16 @@ static int start_thread(struct loop *loop)
     return code;
 }
 
-struct loop *loop_new(struct err *err)
+static struct loop *start(bool plain, struct err *err)
 {
-    struct lws_context *context = context_new();
+    struct lws_context *context = context_new(plain);
     if (!context) {
         err_set(err, ERR_INTERNAL, "libwebsockets cannot start");
         return NULL;
     }
     struct loop *loop = xcalloc(1, sizeof(*loop));
     loop->lws = context;
+    loop->plain = plain;
     pthread_mutex_init(&loop->lock, NULL);
     loop->resolver = resolver_new(loop);
     int code = start_thread(loop);
@@ -302,6 +310,16 @@ struct loop *loop_new(struct err *err)
         return NULL;
     }
     return loop;
+}
+
+struct loop *loop_new(struct err *err)
+{
+    return start(false, err);
+}
+
+struct loop *loop_new_plain(struct err *err)
+{
+    return start(true, err);
 }
 
 void loop_stop(struct loop *loop)

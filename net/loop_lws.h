@@ -22,4 +22,5 @@ void loop_release(struct loop *loop, struct loop_item *item); /* no-op when not 
 struct ws_vhost **loop_vhosts(struct loop *loop);        /* the head of ws_vhost.c's list */
 struct lws_vhost **loop_socket_vhost(struct loop *loop); /* socket_stream.c's; NULL at first */
 struct resolver *loop_resolver(struct loop *loop);
+bool loop_is_plain(const struct loop *loop);  /* it cannot have TLS */
 bool loop_is_ending(const struct loop *loop); /* loop_stop() was called: open nothing more */

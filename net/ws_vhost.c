@@ -66,6 +66,10 @@ static struct lws_vhost *create(struct loop *loop, const struct ws_vhost *vhost)
 
 static struct ws_vhost *add(struct loop *loop, struct ws_vhost *vhost, struct err *err)
 {
+    if (vhost->secure && loop_is_plain(loop)) {
+        err_set(err, ERR_INTERNAL, "the I/O loop was started without TLS");
+        return NULL;
+    }
     if (vhost->secure) {
         vhost->context = tls_context_new(&vhost->material, vhost->host, err);
         if (!vhost->context)

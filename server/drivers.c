@@ -156,6 +156,11 @@ int driver_check(const struct options *options, struct err *err)
                    options->driver);
 }
 
+bool driver_is_plain(const struct options *options)
+{
+    return strcmp(options->driver, "local") == 0 || strcmp(options->driver, "fake") == 0;
+}
+
 int driver_open(const struct options *options, const char *instance, struct loop *loop,
                 struct driver_settings *settings, struct driver *ret_driver, struct err *err)
 {

@@ -23,6 +23,8 @@ void driver_fill_defaults(struct options *options);
 /* Whether there is the driver that the options name, with settings that it can use; makes nothing.
  */
 int driver_check(const struct options *options, struct err *err) must_check;
+/* Its streams need no TLS. */
+bool driver_is_plain(const struct options *options);
 /* That driver; driver_check() has been passed. OPTIONS and INSTANCE must outlive it, too. */
 int driver_open(const struct options *options, const char *instance, struct loop *loop,
                 struct driver_settings *settings, struct driver *ret_driver,

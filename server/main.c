@@ -127,7 +127,7 @@ static struct sandboxes_config domain_config(const struct parts *parts)
 static int open_domain(struct parts *parts, struct err *err)
 {
     driver_fill_defaults(&parts->options);
-    parts->loop = loop_new(err);
+    parts->loop = driver_is_plain(&parts->options) ? loop_new_plain(err) : loop_new(err);
     if (!parts->loop || driver_open(&parts->options, parts->instance, parts->loop, &parts->settings,
                                     &parts->driver, err) < 0) {
         return -1;

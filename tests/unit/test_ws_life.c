@@ -336,6 +336,29 @@ START_TEST(test_tls_insecure)
 }
 END_TEST
 
+START_TEST(test_plain_loop_has_no_tls)
+{
+    struct err err;
+    struct loop *loop = loop_new_plain(&err);
+    ck_assert_ptr_nonnull(loop);
+    struct http_tls tls = {.ca_pem = certs.ca};
+    char *secure;
+    struct client client = tls_client(loop, "127.0.0.1", server.https, &tls, &secure);
+    client_connect(&client);
+    ck_assert_ptr_null(client.ws);
+    ck_assert_ptr_nonnull(strstr(client.connect_err.msg, "started without TLS"));
+    client_done(&client);
+    free(secure);
+    cleanup_free char *url = plain_url("/ws/close/1000");
+    client_init(&client, loop, url);
+    client_connect(&client);
+    ck_assert(client_await(&client, &client.closed));
+    ck_assert_int_eq(client.why.code, ERR_NONE);
+    loop_stop(loop);
+    client_done(&client);
+}
+END_TEST
+
 START_TEST(test_tls_client_certificate)
 {
     struct loop *loop = start_loop();
@@ -431,6 +454,7 @@ static void add_tls_tests(Suite *suite)
     tcase_add_test(tcase, test_tls_accepts_the_right_server);
     tcase_add_test(tcase, test_tls_refuses_a_wrong_server);
     tcase_add_test(tcase, test_tls_insecure);
+    tcase_add_test(tcase, test_plain_loop_has_no_tls);
     tcase_add_test(tcase, test_tls_client_certificate);
     tcase_add_test(tcase, test_tls_ca_file_rotates);
     tcase_add_loop_test(tcase, test_bad_tls_settings, 0, ARRAY_LEN(bad_settings));
