@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -21,9 +22,11 @@ struct pool {
     size_t queued;
     size_t queue_max;
     size_t running;
+    size_t idle;   /* threads that wait for a job */
     bool stopping; /* pool_submit refuses */
     bool stopped;  /* pool_resume refuses too: nothing queued, nothing running that may resume */
-    size_t count;
+    const char *name;
+    size_t count, count_max;
     pthread_t threads[];
 };
 
@@ -58,11 +61,30 @@ static void *work(void *arg)
             pool->stopped = true;
             pthread_cond_broadcast(&pool->changed);
         } else {
+            pool->idle++;
             pthread_cond_wait(&pool->changed, &pool->lock);
+            pool->idle--;
         }
     }
     pthread_mutex_unlock(&pool->lock);
     return NULL;
+}
+
+/* Whatever thread asks for it: signals are main's. */
+static bool add_thread(struct pool *pool)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool added = pthread_create(&pool->threads[pool->count], NULL, work, pool) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!added)
+        return false;
+    char label[16]; /* the kernel's maximum */
+    snprintf(label, sizeof(label), "%.10s-%u", pool->name, (unsigned)(pool->count % 1000));
+    pthread_setname_np(pool->threads[pool->count], label);
+    pool->count++;
+    return true;
 }
 
 struct pool *pool_new(const char *name, size_t threads, size_t queue_max)
@@ -73,14 +95,11 @@ struct pool *pool_new(const char *name, size_t threads, size_t queue_max)
     pthread_cond_init(&pool->changed, NULL);
     pool->last = &pool->first;
     pool->queue_max = queue_max;
-    for (; pool->count < threads; pool->count++) {
-        if (pthread_create(&pool->threads[pool->count], NULL, work, pool) != 0) {
-            pool_stop(pool);
-            return NULL;
-        }
-        char label[16]; /* the kernel's maximum */
-        snprintf(label, sizeof(label), "%.10s-%u", name, (unsigned)(pool->count % 1000));
-        pthread_setname_np(pool->threads[pool->count], label);
+    pool->name = name;
+    pool->count_max = threads;
+    if (!add_thread(pool)) {
+        pool_stop(pool);
+        return NULL;
     }
     return pool;
 }
@@ -95,6 +114,8 @@ static bool add_job(struct pool *pool, void (*fn)(void *arg), void *arg, bool ad
         *pool->last = job;
         pool->last = &job->next;
         pool->queued++;
+        if (pool->queued > pool->idle && pool->count < pool->count_max && !pool->stopping)
+            (void)add_thread(pool); /* else those that are there do it, later */
         pthread_cond_signal(&pool->changed);
     }
     pthread_mutex_unlock(&pool->lock);

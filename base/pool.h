@@ -6,7 +6,8 @@
 /* Worker threads over one bounded queue of jobs. */
 struct pool;
 
-/* THREADS is at least 1. NULL when a thread could not be started. */
+/* At most THREADS, at least 1, each started when a job finds no other idle. NAME must outlive the
+ * pool. NULL when the first could not be started. */
 struct pool *pool_new(const char *name, size_t threads, size_t queue_max);
 
 /* False when the queue is full or the pool is stopping; FN then never runs. */

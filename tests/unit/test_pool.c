@@ -91,6 +91,28 @@ START_TEST(test_bounded)
 }
 END_TEST
 
+/* Each job that waits gets a thread of its own, up to the maximum. */
+START_TEST(test_as_many_threads_as_needed)
+{
+    struct gate gate = {0};
+    event_init(&gate.changed);
+    struct pool *pool = pool_new("test", 4, 10);
+    for (int i = 0; i < 6; i++)
+        ck_assert(pool_submit(pool, stand_in_gate, &gate));
+    for (;;) {
+        uint64_t seen = event_count(&gate.changed);
+        if (atomic_load(&gate.inside) == 4)
+            break;
+        ck_assert(event_block(&gate.changed, seen, FAR_MS));
+    }
+    ck_assert_uint_eq(pool_queued(pool), 2);
+    open_gate(&gate);
+    pool_stop(pool);
+    ck_assert_int_eq(atomic_load(&gate.inside), 6);
+    event_done(&gate.changed);
+}
+END_TEST
+
 struct order {
     int next;
     int seen[100];
@@ -199,6 +221,7 @@ int main(void)
     tcase_set_timeout(tcase, 110);
     tcase_add_test(tcase, test_stop_runs_what_is_queued);
     tcase_add_test(tcase, test_bounded);
+    tcase_add_test(tcase, test_as_many_threads_as_needed);
     tcase_add_test(tcase, test_in_order);
     tcase_add_test(tcase, test_stop_waits_for_what_is_resumed);
     tcase_add_test(tcase, test_many_submit);
