@@ -30,6 +30,7 @@ void http_client_free(struct http_client *client); /* no request may be running 
 struct http_request {
     const char *method; /* GET when NULL */
     const char *url;
+    const char *unix_socket;         /* path; NULL: the URL's host and port */
     const struct text_list *headers; /* "Name: value"; may be NULL */
     struct str body;                 /* sent when ptr is not NULL */
     int64_t connect_timeout_ms;      /* 0: 5 s */
@@ -53,6 +54,7 @@ int http_call(struct http_client *client, const struct http_request *request,
  * is set. No timeout but `idle_ms` (0: none) without a byte. LINE's text is valid in the call. */
 struct http_lines {
     bool (*line)(void *arg, const char *text, size_t len);
+    bool (*opened)(void *arg); /* the reply begins, with status 200; false ends it; may be NULL */
     void *arg;
     int64_t idle_ms;
     size_t max_line;

@@ -131,6 +131,10 @@ static void set_method(CURL *curl, const struct http_request *request)
 
 static void set_connection(CURL *curl, const struct http_request *request)
 {
+    if (request->unix_socket) {
+        curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, request->unix_socket);
+        curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+    }
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);

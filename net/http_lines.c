@@ -80,9 +80,14 @@ static size_t take(char *data, size_t size, size_t count, void *arg)
 static size_t take_header(char *data, size_t size, size_t count, void *arg)
 {
     struct reader *reader = arg;
-    (void)data;
+    long status = 0;
     reader->last_byte_ms = clock_now_ms();
-    return size * count;
+    curl_easy_getinfo(reader->handle->curl, CURLINFO_RESPONSE_CODE, &status);
+    bool ends = size * count == 2 && memcmp(data, "\r\n", 2) == 0;
+    if (!reader->lines->opened || status != 200 || !ends)
+        return size * count;
+    reader->stopped = !reader->lines->opened(reader->lines->arg);
+    return reader->stopped ? CURL_WRITEFUNC_ERROR : size * count;
 }
 
 static int check_waiting(const struct reader *reader, struct err *err)

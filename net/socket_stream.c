@@ -20,16 +20,25 @@ struct socket_stream {
     struct stream base; /* `handler` NULL: closed, or told so */
     struct loop_item item;
     struct loop *loop;
-    struct lws *wsi;    /* NULL: refused from the start */
-    struct timer timer; /* to tell `opened`, or the end; to ask for `writable` */
-    int fd;             /* the wsi's */
-    struct err why;     /* ERR_NONE with `ended` false: nothing to tell yet */
+    struct lws *wsi;     /* NULL: refused from the start */
+    struct timer timer;  /* to tell `opened`, or the end; to ask for `writable` */
+    int fd;              /* the wsi's */
+    struct socket_io io; /* `free` NULL: the descriptor's own */
+    struct err why;      /* ERR_NONE with `ended` false: nothing to tell yet */
     bool ended, open, paused, going, in_writable;
+    bool read_again; /* IO may hold bytes that the descriptor does not tell of */
 };
 
 static struct socket_stream *of(struct stream *stream)
 {
     return container_of(stream, struct socket_stream, base);
+}
+
+static void free_stream(struct socket_stream *self)
+{
+    if (self->io.free)
+        self->io.free(self->io.arg);
+    free(self);
 }
 
 static void detach(struct socket_stream *self)
@@ -47,7 +56,7 @@ static void release(struct socket_stream *self)
     if (self->wsi)
         lws_set_timeout(self->wsi, PENDING_TIMEOUT_USER_REASON_BASE, LWS_TO_KILL_ASYNC);
     else
-        free(self);
+        free_stream(self);
 }
 
 /* Tells the handler for the last time. SELF may be freed by then. */
@@ -82,6 +91,8 @@ static void want_writable(struct socket_stream *self)
         lws_callback_on_writable(self->wsi);
 }
 
+static int readable(struct socket_stream *self);
+
 static void on_timer(struct timer *timer)
 {
     struct socket_stream *self = container_of(timer, struct socket_stream, timer);
@@ -90,12 +101,27 @@ static void on_timer(struct timer *timer)
         finish(self);
         return;
     }
-    if (self->open) {
-        want_writable(self);
+    if (!self->open) {
+        self->open = true;
+        if (self->read_again)
+            timer_start(self->loop, &self->timer, 0);
+        self->base.handler->opened(self->base.arg);
         return;
     }
-    self->open = true;
-    self->base.handler->opened(self->base.arg);
+    want_writable(self);
+    if (self->read_again && !self->paused) {
+        self->read_again = false;
+        (void)readable(self);
+    }
+}
+
+static void read_again(struct socket_stream *self)
+{
+    if (!self->io.free)
+        return;
+    self->read_again = true;
+    if (self->open && !self->paused)
+        timer_start(self->loop, &self->timer, 0);
 }
 
 static void on_loop_end(struct loop_item *item)
@@ -109,13 +135,20 @@ static void on_loop_end(struct loop_item *item)
 /* --- the handler's calls ------------------------------------------------------------------------
  */
 
+static ssize_t send_piece(struct socket_stream *self, const void *data, size_t len)
+{
+    if (self->io.free)
+        return self->io.send(self->io.arg, data, len);
+    return send(self->fd, data, len, MSG_NOSIGNAL);
+}
+
 static size_t write_some(struct stream *stream, const void *data, size_t len)
 {
     struct socket_stream *self = of(stream);
     size_t done = 0;
 
     while (done < len && self->open && !self->ended) {
-        ssize_t n = send(self->fd, (const char *)data + done, len - done, MSG_NOSIGNAL);
+        ssize_t n = send_piece(self, (const char *)data + done, len - done);
         if (n >= 0) {
             done += (size_t)n;
             continue;
@@ -138,6 +171,8 @@ static void pause_reading(struct stream *stream, int paused)
     self->paused = paused != 0;
     if (self->wsi)
         lws_rx_flow_control(self->wsi, !self->paused);
+    if (!self->paused)
+        read_again(self);
 }
 
 static void close_stream(struct stream *stream)
@@ -162,7 +197,8 @@ static const struct stream_ops ops = {
 static bool receive(struct socket_stream *self)
 {
     uint8_t room[ROOM];
-    ssize_t n = recv(self->fd, room, sizeof(room), MSG_DONTWAIT);
+    ssize_t n = self->io.free ? self->io.recv(self->io.arg, room, sizeof(room))
+                              : recv(self->fd, room, sizeof(room), MSG_DONTWAIT);
 
     if (n > 0) {
         self->base.handler->received(self->base.arg, room, (size_t)n);
@@ -182,8 +218,11 @@ static int readable(struct socket_stream *self)
 
     while (self->base.handler && !self->paused && taken < TURN && receive(self))
         taken += ROOM;
-    if (self->base.handler && !self->ended)
+    if (self->base.handler && !self->ended) {
+        if (self->paused || taken >= TURN)
+            read_again(self);
         return 0;
+    }
     finish(self);
     return -1;
 }
@@ -208,7 +247,7 @@ static void gone(struct socket_stream *self)
     void *arg = self->base.arg;
     struct err why = self->why;
     detach(self);
-    free(self);
+    free_stream(self);
     if (handler)
         handler->closed(arg, &why);
 }
@@ -283,8 +322,14 @@ struct stream *socket_stream_refused(struct loop *loop, const struct err *why,
     return &self->base;
 }
 
-struct stream *socket_stream_new(struct loop *loop, int fd, const struct stream_handler *handler,
-                                 void *arg)
+static void io_free(const struct socket_io *io)
+{
+    if (io)
+        io->free(io->arg);
+}
+
+struct stream *socket_stream_new_over(struct loop *loop, int fd, const struct socket_io *io,
+                                      const struct stream_handler *handler, void *arg)
 {
     cleanup_fd int taken = fd;
     struct lws_vhost *vhost = vhost_of(loop);
@@ -293,6 +338,7 @@ struct stream *socket_stream_new(struct loop *loop, int fd, const struct stream_
 
     if (!vhost || loop_is_ending(loop)) {
         (void)err_set(&why, ERR_STOPPING, "the I/O loop stops");
+        io_free(io);
         return socket_stream_refused(loop, &why, handler, arg);
     }
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)); /* as far as allowed */
@@ -301,11 +347,21 @@ struct stream *socket_stream_new(struct loop *loop, int fd, const struct stream_
                                                  "podsandbox-socket", NULL);
     if (!wsi) {
         (void)err_set(&why, ERR_BUSY, "no room for one more stream");
+        io_free(io);
         return socket_stream_refused(loop, &why, handler, arg);
     }
     struct socket_stream *self = new_stream(loop, handler, arg);
     self->fd = fd;
     self->wsi = wsi;
+    if (io)
+        self->io = *io;
+    self->read_again = io != NULL;
     lws_set_opaque_user_data(wsi, self);
     return &self->base;
+}
+
+struct stream *socket_stream_new(struct loop *loop, int fd, const struct stream_handler *handler,
+                                 void *arg)
+{
+    return socket_stream_new_over(loop, fd, NULL, handler, arg);
 }
