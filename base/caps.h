@@ -7,18 +7,21 @@
 #define KIB ((size_t)1024)
 #define MIB (1024 * KIB)
 
-#define CAP_JSON_BODY (12 * MIB)    /* a JSON request body: a CAP_JSON_FILE as base64 fits */
-#define CAP_JSON_DEPTH 32           /* nesting levels of a request */
-#define CAP_JSON_VALUES (256 * KIB) /* values (each takes some 80 bytes) of a request, counted */
-#define CAP_PEER_DEPTH 256          /* nesting levels from a substrate's API */
-#define CAP_PEER_VALUES (4 * MIB)   /* values from a substrate's API, counted */
-#define CAP_JSON_STDIN (1 * MIB)    /* stdin inside JSON, decoded */
-#define CAP_JSON_OUTPUT (8 * MIB)   /* output of one stream inside JSON */
-#define CAP_JSON_FILE (8 * MIB)     /* a file inside JSON */
-#define CAP_REPLY (48 * MIB)        /* a whole JSON reply */
-#define CAP_K8S_BODY (64 * MIB)     /* one reply of the API server, one list page */
-#define CAP_WATCH_LINE (4 * MIB)    /* one watch event */
-#define CAP_ARGV_BYTES (2 * MIB)    /* argv and env of one exec together */
+#define CAP_JSON_BODY (12 * MIB)     /* a JSON request body: a CAP_JSON_FILE as base64 fits */
+#define CAP_JSON_DEPTH 32            /* nesting levels of a request */
+#define CAP_JSON_VALUES (256 * KIB)  /* values (each takes some 80 bytes) of a request, counted */
+#define CAP_PEER_DEPTH 256           /* nesting levels from a substrate's API */
+#define CAP_PEER_VALUES (4 * MIB)    /* values from a substrate's API, counted */
+#define CAP_JSON_STDIN (1 * MIB)     /* stdin inside JSON, decoded */
+#define CAP_JSON_OUTPUT (8 * MIB)    /* output of one stream inside JSON */
+#define CAP_JSON_FILE (8 * MIB)      /* a file inside JSON */
+#define CAP_REPLY (48 * MIB)         /* a whole JSON reply */
+#define CAP_K8S_BODY (64 * MIB)      /* one reply of the API server, one list page */
+#define CAP_WATCH_LINE (4 * MIB)     /* one watch event */
+#define CAP_ENGINE_REPLY (64 * MIB)  /* one reply of a container engine */
+#define CAP_ENGINE_REQUEST (1 * MIB) /* a request to it, as JSON */
+#define CAP_ENGINE_LINE (1 * MIB)    /* one event, or line of a pull's progress */
+#define CAP_ARGV_BYTES (2 * MIB)     /* argv and env of one exec together */
 #define CAP_ARG 131071 /* one argv element or NAME=value, the kernel's MAX_ARG_STRLEN - 1 */
 #define CAP_ARGS 65536 /* argv elements */
 #define CAP_ENV 1024   /* environment entries */

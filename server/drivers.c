@@ -107,6 +107,19 @@ static void local_settings(const struct options *options, const char *instance,
     };
 }
 
+static void docker_settings(const struct options *options, const char *instance,
+                            struct docker_config *config)
+{
+    *config = (struct docker_config){
+        .host = options->docker_host,
+        .instance = instance,
+        .agent = options->agent_program,
+        .runtime = options->runtime_class,
+        .network = options->docker_network,
+        .pids = options->docker_pids,
+    };
+}
+
 void driver_fill_defaults(struct options *options)
 {
     bool local = strcmp(options->driver, "local") == 0;
@@ -148,11 +161,12 @@ int driver_check(const struct options *options, struct err *err)
     if (strcmp(options->driver, "kubernetes") == 0) {
         return check_kubernetes(options, err);
     }
-    if (strcmp(options->driver, "local") == 0 || strcmp(options->driver, "fake") == 0) {
+    if (strcmp(options->driver, "docker") == 0 || strcmp(options->driver, "local") == 0 ||
+        strcmp(options->driver, "fake") == 0) {
         return 0;
     }
     return err_set(err, ERR_CONFIG,
-                   "there is no driver '%s'; this server has: kubernetes, local, fake",
+                   "there is no driver '%s'; this server has: kubernetes, docker, local, fake",
                    options->driver);
 }
 
@@ -173,6 +187,10 @@ int driver_open(const struct options *options, const char *instance, struct loop
     if (strcmp(options->driver, "local") == 0) {
         local_settings(options, instance, settings);
         return local_driver_new(&settings->local, loop, ret_driver, err);
+    }
+    if (strcmp(options->driver, "docker") == 0) {
+        docker_settings(options, instance, &settings->docker);
+        return docker_driver_new(&settings->docker, loop, ret_driver, err);
     }
     return fake_driver_new(loop, ret_driver, err);
 }

@@ -2,6 +2,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "docker/docker.h"
 #include "driver/driver.h"
 #include "fake/fake.h"
 #include "k8s/k8s.h"
@@ -14,6 +15,7 @@ struct options;
 struct driver_settings {
     struct k8s_config k8s;
     struct local_config local;
+    struct docker_config docker;
     char *local_dir, *image_cache;
     struct text_list image_folders;
 };

@@ -51,6 +51,9 @@ struct options {
     const char *kubeconfig, *context, *namespace_;
     const char *runtime_class, *node_selector, *tolerations, *priority_class, *image_pull_secrets;
     const char *agent_image, *agent_delivery;
+    /* docker */
+    const char *docker_host, *docker_network;
+    int64_t docker_pids;
     /* local */
     const char *local_dir; /* NULL: <store>.local */
     int64_t local_pids, local_without_server_ms, local_image_cache_bytes;

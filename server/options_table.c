@@ -11,7 +11,7 @@
 /* clang-format off */
 const struct option_entry option_table[] = {
     {"driver", OPTION_TEXT_NEEDED, AT(driver), "kubernetes", 0, 0, "NAME",
-     "substrate: kubernetes, local, or fake (for testing code that uses the API)", "Server"},
+     "substrate: kubernetes, docker, local, or fake (for testing code that uses the API)", "Server"},
     {"listen", OPTION_TEXT_NEEDED, AT(listen), "127.0.0.1:8080", 0, 0, "ADDR:PORT",
      "address of the API; without keys only a loopback address", NULL},
     {"store", OPTION_TEXT_NEEDED, AT(store), "podsandboxd.db", 0, 0, "FILE",
@@ -117,6 +117,14 @@ const struct option_entry option_table[] = {
     {"priority-class", OPTION_TEXT, AT(priority_class), NULL, 0, 0, "NAME", "of the pods", NULL},
     {"image-pull-secrets", OPTION_TEXT, AT(image_pull_secrets), NULL, 0, 0, "NAME,…",
      "Secrets of the namespace", NULL},
+
+    {"docker-host", OPTION_TEXT, AT(docker_host), NULL, 0, 0, "URL",
+     "the engine: unix:///PATH or tcp://HOST:PORT (default: DOCKER_HOST, with DOCKER_TLS_VERIFY and "
+     "DOCKER_CERT_PATH; else the usual sockets of Docker and Podman)", "Docker"},
+    {"docker-network", OPTION_TEXT, AT(docker_network), NULL, 0, 0, "NAME",
+     "the engine's network that `internet` means (default: podsandbox, made when it is missing)", NULL},
+    {"docker-pids", OPTION_NUMBER, AT(docker_pids), "512", 16, 1000000, "N",
+     "processes and threads of a container", NULL},
 
     {"local-dir", OPTION_TEXT, AT(local_dir), NULL, 0, 0, "DIR",
      "what is kept of sandboxes on this machine (default: STORE.local)", "Local"},
