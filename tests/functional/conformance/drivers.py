@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 
 import server as under_test
 from fake_apiserver import ApiServer
+from docker_server import DockerServer
 from fake_driver import FakeServer
 from local_server import LocalServer
 from server import ROOT, Server
@@ -134,6 +135,41 @@ class Cluster:
             server.sweep()
 
 
+class Docker:
+    """A Docker Engine of our own, or, with PODSANDBOX_DOCKER_HOST set, that one, which has the images."""
+
+    name = "docker"
+    address = os.environ.get("PODSANDBOX_DOCKER_HOST")
+
+    @staticmethod
+    def can_run():
+        return False  # when it is asked for by name
+
+    @classmethod
+    @contextmanager
+    def session(cls):
+        if cls.address:
+            yield
+            return
+        sys.path.insert(0, str(ROOT / "tests/docker"))
+        import engine
+        with engine.TemporaryEngine() as own:
+            cls.address = own.address
+            yield
+        cls.address = None
+
+    @classmethod
+    def server(cls, directory, _, options=(), keys=None):
+        return DockerServer(cls.address, directory, options, keys)
+
+    @staticmethod
+    def end(server):
+        try:
+            end(server)
+        finally:
+            server.end_boxes()
+
+
 class Fake:
     """No substrate at all."""
 
@@ -151,7 +187,7 @@ class Fake:
     end = staticmethod(end)
 
 
-ALL = {driver.name: driver for driver in (Kubernetes, Local, Fake, Cluster)}
+ALL = {driver.name: driver for driver in (Kubernetes, Local, Fake, Cluster, Docker)}
 
 
 def chosen():
