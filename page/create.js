@@ -23,7 +23,7 @@ class CreateForm {
         const text = (placeholder = "", more = {}) => h("input", {type: "text", placeholder, autocomplete: "off", spellcheck: "false", autocapitalize: "off", ...more});
         const area = (placeholder) => h("textarea", {rows: 2, class: "mono", placeholder, spellcheck: "false", autocomplete: "off"});
         const c = (this.controls = {
-            id: text("made up without one", {autofocus: true, maxlength: 63}),
+            id: text("made up without one", {autofocus: true, maxlength: 40}),
             image: text("the server's default"),
             ttl: h("input", {type: "number", min: 1, step: "any", value: 60, required: true}),
             unit: h("select", {"aria-label": "Unit of the lifetime"}, h("option", {value: 60}, "minutes"), h("option", {value: 3600}, "hours"), h("option", {value: 1}, "seconds")),

@@ -115,8 +115,9 @@ export class DetailView {
         const parts = [record.image, this.session.admin && `owner ${record.owner}`, record.backend?.node && `on ${record.backend.node}`, `${span(since(record.created))} old`];
         if (this.lives() && record.expires) parts.push(`ends in ${span(until(record.expires))}`);
         if (record.state === "gone" && record.ended) parts.push(`ended ${fullTime(record.ended)}`);
-        if (use) parts.push(`${bytes(use.rss)}${limit ? ` of ${bytes(limit)}` : ""}`, use.cpu === null ? null : `${Math.round(use.cpu * 100)} % CPU`, `${use.count} ${use.count === 1 ? "process" : "processes"}`);
-        setText(this.facts, parts.filter(Boolean).join("  ·  "));
+        if (use?.count === 0) parts.push(limit ? `idle, ${bytes(limit)} at most` : "idle");
+        else if (use) parts.push(`${bytes(use.rss)}${limit ? ` of ${bytes(limit)}` : ""}`, use.cpu === null ? null : `${Math.round(use.cpu * 100)} % CPU`, `${use.count} ${use.count === 1 ? "process" : "processes"}`);
+        setText(this.facts, parts.filter(Boolean).join(" · "));
     }
 
     drawWhy() {
@@ -151,9 +152,9 @@ export class DetailView {
     choose(name, focus = false) {
         const usable = this.tabs.filter((one) => this.usable(one));
         const one = usable.find((tab) => tab.name === name) ?? usable[0];
-        this.wanted = name ?? one.name;
+        if (name) this.wanted = name; // and is opened once it can be
         if (!this.record || (this.tab?.name === one.name && this.tab.uid === this.record.uid && this.tab.lived === this.lives())) return focus && this.focusTab(one);
-        if (this.tab?.blocks?.()) return history.replaceState(null, "", `#/sandboxes/${encodeURIComponent(this.id)}/${this.tab.name}`);
+        if (this.tab?.blocks?.()) return this.showAddress((this.wanted = this.tab.name));
         this.tab?.stop();
         this.tab = new one.type(this.session, this.record, this);
         Object.assign(this.tab, {name: one.name, uid: this.record.uid, lived: this.lives()});
@@ -165,9 +166,13 @@ export class DetailView {
         this.panel.setAttribute("aria-labelledby", `tab-${one.name}`);
         this.panel.className = `panel panel-${one.name}`;
         this.panel.replaceChildren(this.tab.element);
-        history.replaceState(null, "", `#/sandboxes/${encodeURIComponent(this.id)}/${one.name}`);
+        this.showAddress(this.wanted);
         this.tab.start();
         if (focus) this.focusTab(one);
+    }
+
+    showAddress(tab) {
+        history.replaceState(null, "", `#/sandboxes/${encodeURIComponent(this.id)}${tab ? `/${tab}` : ""}`);
     }
 
     focusTab(one) {

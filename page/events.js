@@ -9,7 +9,7 @@ const MOST = 500; // shown at once
 
 function words(detail) {
     return Object.entries(detail ?? {}).filter(([, value]) => value !== null && value !== "")
-        .map(([name, value]) => `${name} ${Array.isArray(value) ? commandLine(value.map(String)) : typeof value === "object" ? JSON.stringify(value) : value}`).join("  ·  ");
+        .map(([name, value]) => `${name} ${Array.isArray(value) ? commandLine(value.map(String)) : typeof value === "object" ? JSON.stringify(value) : value}`).join(" · ");
 }
 
 export class EventsTab {

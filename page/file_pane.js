@@ -88,7 +88,7 @@ export class FilePane {
         const head = await this.request("HEAD").catch((problem) => (problem.status >= 400 ? this.request("GET") : Promise.reject(problem))); // an answer to HEAD does not say why
         const size = Number(head.headers.get("Content-Length"));
         if (this.path !== path) return;
-        setText(this.note, `${bytes(size)}  ·  ${head.headers.get("X-File-Mode") ?? ""}`);
+        setText(this.note, `${bytes(size)} · ${head.headers.get("X-File-Mode") ?? ""}`);
         const picture = PICTURES[baseName(path.text).split(".").pop().toLowerCase()];
         if (picture && size <= PICTURE) return this.showPicture(path, picture);
         if (size > EDITABLE) return this.showStart(path, size);

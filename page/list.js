@@ -66,7 +66,7 @@ class Row {
         const limit = memoryLimit(record);
         this.meter.hidden = !use?.count || !limit;
         if (use && limit) this.meter.value = Math.min(1, use.rss / limit);
-        setText(this.usage, use?.count === 0 ? "idle" : use ? `${bytes(use.rss)}${use.cpu === null ? "" : `, ${Math.round(use.cpu * 100)} %`}` : "–");
+        setText(this.usage, use?.count === 0 ? "idle" : use ? `${bytes(use.rss)}${use.cpu === null ? "" : ` · ${Math.round(use.cpu * 100)} %`}` : "–");
         this.usage.title = use ? `${use.count} processes, ${record.running_execs} commands running` : "";
     }
 }
@@ -203,7 +203,7 @@ export class ListView {
         const parts = words.filter(([, count]) => count > 0).map(([state, count]) => `${count} ${state}`);
         if (this.stats) parts.push(`${this.stats.running_execs} ${this.stats.running_execs === 1 ? "command" : "commands"} running`);
         if (this.stats?.backend?.ready === false) parts.push(`${this.session.driver} does not answer: ${this.stats.backend.message ?? ""}`);
-        setText(this.summary, this.ended ? `${this.records.length} ended` : parts.join("  ·  "));
+        setText(this.summary, this.ended ? `${this.records.length} ended` : parts.join(" · "));
     }
 
     tick() {

@@ -26,7 +26,7 @@ export class ProcessesTab {
 
     async look(signal) {
         const reply = await get(["sandboxes", this.id, "ps"], undefined, {signal});
-        const ports = reply.ports?.map((one) => `${one.port} on ${one.address}`).join("  ·  ");
+        const ports = reply.ports?.map((one) => `${one.port} on ${one.address}`).join(" · ");
         setText(this.ports, ports ? `Listening: ${ports}` : "Nothing listens.");
         const rows = reply.processes.map((one) => h("tr", {},
             h("td", {class: "number", "data-label": "PID"}, String(one.pid)),

@@ -4,7 +4,7 @@ import {call, get, post} from "./api.js";
 import {Attachment} from "./attach.js";
 import {button, h, iconButton, problemBox, setText, toastProblem} from "./dom.js";
 import {commandLine} from "./format.js";
-import {terminalDocument} from "./terminal_document.js";
+import {replaceInlineStyles} from "./inline_styles.js";
 
 const SHELL = ["/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh"];
 const THEME = {
@@ -17,7 +17,10 @@ const FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono',
 let library = null; // loaded when the first terminal is opened
 
 function load() {
-    library ??= Promise.all([import("./xterm.mjs"), import("./addon-fit.mjs")]).then(([{Terminal}, {FitAddon}]) => ({Terminal, FitAddon}));
+    library ??= Promise.all([import("./xterm.mjs"), import("./addon-fit.mjs")]).then(([{Terminal}, {FitAddon}]) => {
+        replaceInlineStyles();
+        return {Terminal, FitAddon};
+    });
     return library;
 }
 
@@ -29,7 +32,7 @@ class Screen {
         this.state = h("span", {class: "quiet", role: "status"});
         this.take = button("Take over", {title: "Type here instead of where it is open now", onclick: () => this.attachment.takeover(), hidden: true});
         this.element = h("div", {class: "terminal-box"}, this.holder);
-        this.terminal = new Terminal({documentOverride: terminalDocument, fontFamily: FONT, fontSize: 13, lineHeight: 1.2, cursorBlink: true, scrollback: 5000, theme: THEME, macOptionIsMeta: true});
+        this.terminal = new Terminal({fontFamily: FONT, fontSize: 13, lineHeight: 1.2, cursorBlink: true, scrollback: 5000, theme: THEME, macOptionIsMeta: true});
         this.fitting = new FitAddon();
         this.terminal.loadAddon(this.fitting);
         this.replaying = 0;
@@ -105,6 +108,7 @@ class Screen {
     }
 
     exit({result, problem}) {
+        this.isOver = true;
         this.take.hidden = true;
         this.terminal.options.disableStdin = true;
         this.terminal.options.cursorBlink = false;
@@ -184,7 +188,7 @@ export class TerminalTab {
         const {screen} = this;
         const choices = this.running.map((exec, at) => button(`Terminal ${at + 1}`, {kind: "segment", title: `Command #${exec.id}: ${commandLine(exec.cmd)}`, "aria-pressed": exec.id === screen?.number, onclick: () => this.open(exec.id)}));
         this.strip.replaceChildren(...choices, iconButton("New terminal", "plus", {kind: "quiet", onclick: () => this.create()}));
-        this.tools.replaceChildren(...(screen ? [screen.state, screen.take, iconButton("End this terminal", "stop", {kind: "quiet", onclick: () => this.end(screen)})] : []));
+        this.tools.replaceChildren(...(screen ? [screen.state, screen.take, !screen.isOver && button("End", {kind: "quiet", title: "End this terminal and what runs in it", onclick: () => this.end(screen)})].filter(Boolean) : []));
     }
 
     async end(screen) {
@@ -198,6 +202,8 @@ export class TerminalTab {
     ended(screen) {
         this.running = this.running.filter((exec) => exec.id !== screen.number);
         this.drawStrip();
-        this.place.append(h("div", {class: "screen-over"}, button("New terminal", {symbol: "plus", kind: "primary", onclick: () => this.create()})));
+        const again = button("New terminal", {symbol: "plus", kind: "primary", onclick: () => this.create()});
+        this.place.append(h("div", {class: "screen-over"}, again));
+        if (screen.element.contains(document.activeElement)) again.focus();
     }
 }

@@ -13,7 +13,7 @@ ALT, CONTROL, META, SHIFT = 1, 2, 4, 8
 class Page:
     def __init__(self, browser, url):
         self.browser, self.url = browser, url
-        self.expected = set()  # statuses of answers that the browser may complain of
+        self.expected = {410}  # statuses of answers that the browser may complain of: tests remove what the page looks at
         for domain in ("Page", "Runtime", "Log", "DOM", "Accessibility"):
             browser.call(f"{domain}.enable")
         browser.call("Page.addScriptToEvaluateOnNewDocument", source=WATCH)
@@ -22,6 +22,11 @@ class Page:
 
     def load(self):
         self.browser.call("Page.navigate", url=self.url)
+        self.wait("document.readyState", "complete")
+
+    def reload(self):
+        self.browser.call("Page.reload")
+        self.wait("performance.getEntriesByType('navigation')[0].type", "reload")
         self.wait("document.readyState", "complete")
 
     def go(self, place):
@@ -66,7 +71,14 @@ class Page:
         return sum(quad[0::2]) / 4, sum(quad[1::2]) / 4
 
     def click(self, role, name):
-        x, y = self.place(role, name)
+        self.click_at(*self.place(role, name))
+
+    def press(self, selector):
+        """What has no role to be found by."""
+        self.wait(f"document.querySelector({selector!r}) !== null")
+        self.click_at(*self.value(f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])(document.querySelector({selector!r}).getBoundingClientRect())"))
+
+    def click_at(self, x, y):
         for kind in ("mousePressed", "mouseReleased"):
             self.browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
@@ -86,7 +98,7 @@ class Page:
         self.value(f"document.activeElement.value = {value!r}; document.activeElement.dispatchEvent(new Event('change', {{bubbles: true}}))")
 
     def key(self, key, modifiers=0):
-        text, code = KEYS[key] if key in KEYS else (key, ord(key.upper()))
+        text, code = KEYS[key] if key in KEYS else (key, ord(key.upper()) if key.isalnum() else 0)
         more = {"text": text} if text and not modifiers & (CONTROL | ALT | META) else {}
         for kind in ("keyDown", "keyUp"):
             self.browser.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, modifiers=modifiers, **(more if kind == "keyDown" else {}))

@@ -42,6 +42,8 @@ def page(browser, server):
     one = Page(browser, f"{server.url}/")
     yield one
     complaints = one.complaints()
+    one.value("localStorage.clear()")
+    one.browser.call("Emulation.clearDeviceMetricsOverride")
     one.browser.call("Page.navigate", url="about:blank")
     assert complaints == []
 
@@ -135,7 +137,6 @@ def test_make_and_delete_one(page, client):
 
 
 def test_the_list_is_live(page, client):
-    page.expected.add(410)  # its usage is asked for while it goes
     page.see("No sandbox yet")
     client.create("first", labels={"team": "red"})
     page.see("first", "team=red")
@@ -151,3 +152,350 @@ def test_the_list_is_live(page, client):
     page.see("first", "deleted")
     client.delete("second")
     page.see("second")
+
+
+def test_one_that_ends_while_it_is_looked_at(page, client):
+    page.expected.add(404)
+    client.create("watched")
+    page.go("/sandboxes/watched/files")
+    page.see("watched", "running", "/workspace")
+    client.exec("watched", "echo was here", detach=True, expect=202)
+    client.delete("watched")
+    page.see("gone", "It is gone.", "deleted")
+    page.click("tab", "Events")
+    page.see("created", "gone")
+    page.click("tab", "Commands")
+    page.see("echo was here")
+    assert page.value("document.getElementById('tab-files').disabled") is True
+    page.go("/sandboxes/never-was")
+    page.see("there is no sandbox 'never-was'", "not_found")
+    page.click("link", "All sandboxes")
+    page.see("No sandbox yet")
+
+
+def test_its_life_is_extended(page, client):
+    client.create("short", ttl=600)
+    page.go("/sandboxes/short/about")
+    page.see("ends in 9 min")
+    page.click("button", "Extend")
+    page.fill("spinbutton", "Minutes from now", "180")
+    page.key("Enter")
+    page.see("ends in 2 h 59 min")
+    assert client.sandbox("short")["ttl"] == 10800
+    client.delete("short")
+
+
+# --- files ------------------------------------------------------------------------------------------------
+def test_files(page, client, tmp_path):
+    client.create("files")
+    client.put("files", "src/main.py", b"print('one')\n")
+    client.put("files", "src/windows.txt", b"a\r\nb\r\n")
+    client.put("files", "blob.bin", bytes(range(256)))
+    page.go("/sandboxes/files/files")
+    page.click("treeitem", "src")
+    page.click("treeitem", "main.py")
+    page.wait("document.querySelector('.editor')?.value", "print('one')\n")
+    page.see("13 B · 0644")
+    page.fill("textbox", "Content of main.py", "print('two')\n")
+    page.key("s", 2)
+    page.see("main.py is saved")
+    assert client.read("files", "src/main.py") == b"print('two')\n"
+
+    page.expected.add(412)  # somebody else writes it meanwhile
+    client.put("files", "src/main.py", b"print('theirs')\n")
+    page.fill("textbox", "Content of main.py", "print('mine')\n")
+    page.click("button", "Save")
+    page.see("precondition_failed")
+    assert client.read("files", "src/main.py") == b"print('theirs')\n"
+    page.click("button", "Overwrite")
+    wait_until(lambda: client.read("files", "src/main.py") == b"print('mine')\n")
+    page.see_no_more("precondition_failed")
+
+    page.click("treeitem", "windows.txt")  # a text box knows one kind of line end only
+    page.wait("document.querySelector('.editor')?.value", "a\nb\n")
+    page.fill("textbox", "Content of windows.txt", "a\nb\nc\n")
+    page.click("button", "Save")
+    page.see("windows.txt is saved")
+    assert client.read("files", "src/windows.txt") == b"a\r\nb\r\nc\r\n"
+    page.click("treeitem", "blob.bin")
+    page.see("Not text")
+
+    page.click("button", "New file")
+    page.fill("textbox", "Path", "notes/today.md")
+    page.key("Enter")
+    page.find("textbox", "Content of today.md")
+    upload = tmp_path / "from here.txt"
+    upload.write_bytes(b"uploaded\n")
+    node = page.browser.call("DOM.querySelector", nodeId=page.browser.call("DOM.getDocument", depth=0)["root"]["nodeId"], selector="input[type=file]")
+    page.browser.call("DOM.setFileInputFiles", nodeId=node["nodeId"], files=[str(upload)])
+    page.see("from here.txt uploaded")
+    uploaded = [path for path in client.tree("files", more="&format=paths")["items"] if path.endswith("from here.txt")]
+    assert len(uploaded) == 1 and client.read("files", uploaded[0]) == b"uploaded\n"
+
+    page.focus("treeitem", "src")
+    page.key("Delete")
+    page.see("and all that is in it")
+    page.click("button", "Delete")
+    page.see_no_more("main.py")
+    assert "src/main.py" not in client.tree("files", more="&format=paths")["items"]
+    client.delete("files")
+
+
+def test_a_download(page, client, tmp_path):
+    client.create("down")
+    client.put("down", "data.bin", bytes(range(256)) * 100)
+    page.browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    page.go("/sandboxes/down/files")
+    page.click("treeitem", "data.bin")
+    page.click("button", "Download")
+    wait_until(lambda: (tmp_path / "data.bin").exists())
+    assert (tmp_path / "data.bin").read_bytes() == bytes(range(256)) * 100
+    client.delete("down")
+
+
+def test_a_masked_file_is_not_saved(page, client):
+    client.create("masked", secrets=["s3cr3t-t0ken"])
+    client.put("masked", "config", b"token = s3cr3t-t0ken\n")
+    page.go("/sandboxes/masked/files")
+    page.click("treeitem", "config")
+    page.see("Secrets in it are masked")
+    assert page.value("document.querySelector('.editor').readOnly") is True
+    assert "s3cr3t" not in page.value("document.documentElement.outerHTML")
+    client.delete("masked")
+
+
+# --- what is hostile -------------------------------------------------------------------------------------------
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+def test_names_are_text(page, client):
+    client.create("hostile", labels={"team": "a-b"}, env={"X": EVIL})
+    client.exec("hostile", ["sh", "-c", 'echo "$X"; echo "$X" > "./$X"; mkdir "<b>folder"; touch "./javascript:alert(1)" "$(printf "a\\nb")" "$(printf "\\377")"'])
+    page.go("/sandboxes/hostile/files")
+    page.see(EVIL, "<b>folder", "javascript:alert(1)", "a\\u000ab")
+    page.click("treeitem", EVIL)
+    page.wait("document.querySelector('.editor')?.value", EVIL + "\n")
+    page.click("treeitem", "\ufffd")
+    page.wait("document.querySelector('.editor')?.value", "")
+    page.click("tab", "Commands")
+    page.press(".command summary")
+    page.see(EVIL)
+    page.click("tab", "About")
+    page.click("tab", "Events")
+    assert page.value("document.querySelectorAll('main img, main b').length") == 0
+    client.delete("hostile")
+
+
+def test_a_link_is_an_address_of_the_web(page):
+    address = "import('/page/dom.js').then(m => m.pageAddress({!r}))"
+    assert page.value(address.format("javascript:alert(1)")) is None and page.value(address.format("data:text/html,x")) is None
+    assert page.value(address.format("http://a.localhost:1/")) == "http://a.localhost:1/"
+
+
+# --- previews, commands -------------------------------------------------------------------------------------
+def opens(page, click, url):
+    """CLICK opens a tab that comes to URL; it is closed."""
+    before = {one["id"] for one in page.browser.targets()}
+    click()
+
+    def look():
+        new = [one for one in page.browser.targets() if one["type"] == "page" and one["id"] not in before and one["url"] == url]
+        return new[0] if new else None
+    tab = wait_until(look, what=f"a tab with {url}")
+    page.browser.call("Target.closeTarget", targetId=tab["id"])
+    page.browser.call("Page.bringToFront")
+
+
+def test_previews(page, client, server):
+    client.create("shown")
+    client.put("shown", "index.html", b"<h1>It works</h1>")
+    page.go("/sandboxes/shown/previews")
+    page.see("Nothing is published")
+    page.fill("spinbutton", "Port", "8000")
+    page.fill("textbox", "Command, in a shell (optional)", "exec python3 -m http.server 8000")
+    page.click("button", "Publish")
+    page.see("8000", "ready", "public", f"http://shown.localhost:{server.port}/")
+    opens(page, lambda: page.click("button", "Open"), f"http://shown.localhost:{server.port}/")
+
+    page.fill("spinbutton", "Port", "8001")
+    page.fill("textbox", "Command, in a shell (optional)", "exec python3 -m http.server 8001")
+    page.choose("Visibility", "private")
+    page.click("button", "Publish")
+    page.see("8001", "private")
+    opens(page, lambda: page.press(".preview:nth-child(2) .button.primary"), f"http://8001-shown.localhost:{server.port}/")  # by a link that becomes a cookie
+    client.request("DELETE", "/v1/sandboxes/shown/previews/8001", 204)
+    page.see_no_more("private,")
+    page.click("button", "Log")
+    page.see("GET / HTTP/1.1")
+    page.key("Escape")
+    page.click("button", "Take it down")
+    page.click("button", "Take down")
+    page.see("Nothing is published")
+    client.delete("shown")
+
+
+def test_commands_and_processes(page, client):
+    client.create("busy")
+    page.go("/sandboxes/busy/commands")
+    page.fill("textbox", "Run in a shell", "echo started; exec sleep 1000")
+    page.key("Enter")
+    page.see("running")
+    page.press(".command summary")
+    page.see("started")
+    page.click("tab", "Processes")
+    page.see("sleep 1000")
+    page.click("tab", "Commands")
+    page.click("button", "End it and all that it has started")
+    page.see("SIGTERM")
+    client.delete("busy")
+
+
+# --- keys ---------------------------------------------------------------------------------------------------------
+USERS = {"key-of-alice": ("alice", "user"), "key-of-root": ("root", "admin")}
+
+
+@pytest.fixture
+def keyed(tmp_path):
+    server = LocalServer(None, tmp_path / "keyed", OPTIONS, USERS).start()
+    yield server
+    server.stop()
+    server.end_boxes()
+
+
+def sign_in(page, key):
+    page.fill("textbox", "API key", key)
+    page.click("button", "Sign in")
+
+
+def test_keys(keyed, browser):
+    alice, root = keyed.client("key-of-alice"), keyed.client("key-of-root")
+    page = Page(browser, f"{keyed.url}/")
+    page.expected.add(401)
+    page.see("This server asks for an API key.")
+    sign_in(page, "wrong")
+    page.see("unauthenticated")
+    sign_in(page, "key-of-alice")
+    page.see("No sandbox yet", "alice")
+    alice.create("of-alice")
+    root.create("of-root")
+    page.see("of-alice")
+    assert "of-root" not in page.text() and "Owner" not in page.text()
+    page.click("link", "of-alice")
+    page.see("running")
+    page.reload()  # the key is of the tab
+    page.see("of-alice", "running")
+    assert page.value("Object.values(localStorage).concat(location.href, document.cookie).join()").count("key-of") == 0
+    client_keys = [event["params"]["entry"] for event in browser.events if event["method"] == "Log.entryAdded" and "key-of" in str(event)]
+    assert client_keys == []
+
+    page.click("button", "Sign out")
+    page.see("Signed out")
+    assert page.value("sessionStorage.length") == 0
+    page.reload()
+    sign_in(page, "key-of-root")
+    page.see("of-alice", "of-root", "Owner", "admin", "2 running")
+
+    del keyed.keys["key-of-root"]  # the key is taken away while the page is open
+    keyed.write_keys()
+    page.see("This server asks for an API key.", "unauthenticated")
+    assert page.value("sessionStorage.length") == 0 and "key-of" not in keyed.log()
+    assert page.complaints() == []
+    page.browser.call("Page.navigate", url="about:blank")
+    for id in ("of-alice",):
+        alice.delete(id)
+
+
+# --- the server's end, the keyboard, small screens ---------------------------------------------------------------------
+def test_it_outlives_the_server(page, server, client):
+    client.create("survivor")
+    page.see("survivor", "Live")
+    server.stop()
+    page.see("The server does not answer", "Reconnecting")
+    page.expected |= {503}
+    server.start()
+    page.see_no_more("The server does not answer")
+    client.create("later")
+    page.see("survivor", "later")
+    page.browser.events[:] = [event for event in page.browser.events if "ERR_CONNECTION_REFUSED" not in str(event) and "ERR_EMPTY_RESPONSE" not in str(event)
+                              and "ERR_CONNECTION_RESET" not in str(event)]
+    client.delete("survivor")
+    client.delete("later")
+
+
+def test_the_keyboard(page, client):
+    client.create("aa")
+    client.create("bb")
+    page.see("aa", "bb")
+    page.key("?", 8)
+    page.see("Filter the list")
+    page.key("Escape")
+    page.key("/")
+    page.type("bb")
+    page.see_no_more("aa")
+    page.key("Escape")
+    page.see("aa")
+    page.key("j")
+    assert page.focused() == "bb"  # the newest is the first
+    page.key("j")
+    page.wait("document.activeElement.textContent", "aa")
+    page.key("Enter")
+    page.wait("document.querySelector('h1').textContent", "aa")
+    page.see("running")
+    page.key("2")
+    page.wait("document.activeElement.id", "tab-files")
+    page.key("ArrowRight")
+    page.wait("document.activeElement.id", "tab-previews")
+    page.wait("location.hash", "#/sandboxes/aa/previews")
+    page.key("Escape")
+    page.wait("document.querySelector('h1').textContent", "Sandboxes")
+    page.key("n")
+    page.wait("document.activeElement.placeholder", "made up without one")
+    page.key("Escape")
+    page.wait("document.querySelector('dialog') === null")
+    dark = page.value("podsandboxTheme.isDark()")
+    page.key("t")
+    assert page.value("podsandboxTheme.isDark()") is not dark and page.focused() == ("Light theme" if not dark else "Dark theme")
+    page.key("t")
+    client.delete("aa")
+    client.delete("bb")
+
+
+def contrast(page, selector):
+    """Of an element's text on what lies behind it."""
+    page.wait(f"document.querySelector({selector!r}) !== null")
+    return page.value("""(() => {
+        const canvas = Object.assign(document.createElement("canvas"), {width: 1, height: 1}).getContext("2d", {willReadFrequently: true});
+        const rgb = (css) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = css; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
+        const light = (css) => rgb(css).slice(0, 3).map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+            .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+        let behind = document.querySelector(SELECTOR), text = light(getComputedStyle(behind).color);
+        while (rgb(getComputedStyle(behind).backgroundColor)[3] === 0) behind = behind.parentElement;
+        const ground = light(getComputedStyle(behind).backgroundColor);
+        return (Math.max(text, ground) + 0.05) / (Math.min(text, ground) + 0.05);
+    })()""".replace("SELECTOR", repr(selector)))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_can_be_read(page, client, scheme):
+    client.create("readable", labels={"team": "red"})
+    page.scheme(scheme)
+    page.see("readable", "running", "team=red")
+    for selector in ("h1", ".summary", ".badge.good", ".row-labels", "th", ".row-link", ".button.primary", ".segment[aria-pressed=true]", ".segment[aria-pressed=false]", ".link-state"):
+        assert contrast(page, selector) >= 4.5, selector
+    page.go("/sandboxes/readable/files")
+    page.see("/workspace")
+    for selector in (".facts", ".tab[aria-selected=true]", ".tab[aria-selected=false]", ".danger-quiet", ".file .quiet"):
+        assert contrast(page, selector) >= 4.5, selector
+    client.delete("readable")
+
+
+@pytest.mark.parametrize("width", [360, 768])
+def test_small_screens(page, client, width):
+    client.create("a-rather-long-name-on-a-small-screen", labels={"purpose": "a-label-that-is-long-too", "team": "x" * 63})
+    page.size(width, 740)
+    page.see("a-rather-long-name", "running")
+    for place in ("/", *(f"/sandboxes/a-rather-long-name-on-a-small-screen/{tab}" for tab in ("files", "previews", "commands", "processes", "events", "about"))):
+        page.go(place)
+        page.wait("document.querySelector('main').innerText.includes('running')")
+        assert page.value("document.documentElement.scrollWidth <= innerWidth"), place
+    client.delete("a-rather-long-name-on-a-small-screen")
