@@ -325,6 +325,7 @@ def test_previews(page, client, server):
     opens(page, lambda: page.press(".preview:nth-child(2) .button.primary"), f"http://8001-shown.localhost:{server.port}/")  # by a link that becomes a cookie
     client.request("DELETE", "/v1/sandboxes/shown/previews/8001", 204)
     page.see_no_more("private,")
+    assert server.fetch("shown", client.get("/v1/sandboxes/shown/previews")["items"][0]) == (200, "<h1>It works</h1>")
     page.click("button", "Log")
     page.see("GET / HTTP/1.1")
     page.key("Escape")
