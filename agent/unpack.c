@@ -142,7 +142,7 @@ static void finish_directories(struct unpack *unpack)
 static bool fail(struct unpack *unpack)
 {
     if (errno == ENOTDIR)
-        worker_error(unpack->worker, "not_directory",
+        worker_error(unpack->worker, "invalid_archive",
                      "a part of the path is no directory (links are not followed)");
     else
         worker_errno(unpack->worker);
@@ -194,7 +194,7 @@ static bool make_hard_link(struct unpack *unpack, const struct place *place, con
     if (why == NULL && target[0] == '\0')
         why = "it links to the root";
     if (why != NULL) {
-        worker_error(unpack->worker, "invalid_path", "the target of the hard link: %s", why);
+        worker_error(unpack->worker, "invalid_archive", "the target of the hard link: %s", why);
         return false;
     }
     /* The place's directory may be the kept one, which enter_parent() closes. */
@@ -203,6 +203,8 @@ static bool make_hard_link(struct unpack *unpack, const struct place *place, con
     own.directory = directory;
     int parent = directory < 0 ? -1 : enter_parent(unpack, target, false, &name);
     bool done = parent >= 0 && linkat(parent, name, directory, place->temporary, 0) == 0;
+    if (!done && errno == ENOENT)
+        worker_error(unpack->worker, "invalid_archive", "the target of the hard link is not there");
     done = done ? put_in_place(unpack, &own) : fail(unpack);
     if (directory >= 0)
         close(directory);
@@ -330,7 +332,7 @@ static bool begin_entry(struct unpack *unpack, const struct field_reader *fields
     if (why == NULL && path[0] == '\0')
         why = "it is the root";
     if (why != NULL) {
-        worker_error(unpack->worker, "invalid_path", "%s", why);
+        worker_error(unpack->worker, "invalid_archive", "%s", why);
         return false;
     }
     if (!read_place(unpack, &message, path, &place))

@@ -48,6 +48,7 @@ X(LINK_LOOP, "link_loop")
 X(NAME_TOO_LONG, "name_too_long")
 X(SIZE_MISMATCH, "size_mismatch")
 X(FILE_IO, "file_io")
+X(INVALID_ARCHIVE, "invalid_archive")
 /* executions */
 X(WORKDIR_NOT_FOUND, "workdir_not_found")
 X(COMMAND_NOT_FOUND, "command_not_found")

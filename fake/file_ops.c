@@ -538,7 +538,7 @@ void file_open(struct wire *wire, uint32_t channel, uint64_t op, const struct me
         {OP_READ, open_read},           {OP_WRITE, upload_open},    {OP_STAT, open_stat},
         {OP_REMOVE, open_remove},       {OP_TREE, open_tree},       {OP_MOVE, open_move},
         {OP_MODE, open_mode},           {OP_REPLACE, open_replace}, {OP_MKDIR, open_mkdir},
-        {OP_PORT_WAIT, open_port_wait}, {OP_PACK, archive_open},
+        {OP_PORT_WAIT, open_port_wait}, {OP_PACK, archive_open},    {OP_UNPACK, upload_open},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {

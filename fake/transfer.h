@@ -28,6 +28,13 @@ void transfer_end(struct transfer *transfer);
 /* file_ops.c, archive.c, upload.c: answer, or begin a transfer. */
 void file_open(struct wire *wire, uint32_t channel, uint64_t op, const struct message *message);
 void archive_open(struct wire *wire, uint32_t channel, const struct message *message);
+struct unpacked {
+    uint64_t files, directories, bytes;
+};
+/* Makes what STREAM (agent/entries.h) has below ROOT; RET_MADE also says what was made before it
+ * failed. */
+int archive_unpack(struct disk *disk, const char *root, const struct content *stream,
+                   struct unpacked *ret_made, struct err *err) must_check;
 void upload_open(struct wire *wire, uint32_t channel, const struct message *message);
 bool upload_data(struct transfer *transfer, const struct frame_data *data);
 bool upload_end(struct transfer *transfer, uint64_t total);

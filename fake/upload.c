@@ -14,6 +14,7 @@ struct upload {
     struct content *content; /* `cap` bytes of it are paid for */
     size_t cap;
     uint64_t granted;
+    bool archive; /* OP_UNPACK: the path is a directory */
 };
 
 void upload_free(struct transfer *transfer)
@@ -62,16 +63,18 @@ void upload_open(struct wire *wire, uint32_t channel, const struct message *mess
     char path[CAP_PATH];
     struct transfer *transfer;
     struct upload *upload;
+    bool archive = message_u64(message, TAG_OP, 0) == OP_UNPACK;
     int mode;
 
     if (!file_mode(wire, channel, message, &mode) ||
         !file_path(wire, channel, message, TAG_PATH, path) ||
-        !check_target(wire, channel, message, path) ||
+        (!archive && !check_target(wire, channel, message, path)) ||
         (transfer = transfer_new(wire, channel)) == NULL)
         return;
     upload = xcalloc(1, sizeof(*upload));
     memcpy(upload->path, path, sizeof(path));
     upload->mode = mode;
+    upload->archive = archive;
     upload->content = content_new(NULL, 0);
     upload->granted = PROTO_WINDOW;
     (void)message_copy(&upload->request, message->data, message->len);
@@ -140,6 +143,28 @@ static void answer(struct transfer *transfer, const struct node *node, bool crea
     wire_send_reply(transfer->wire, transfer->channel, FRAME_RESULT, &reply);
 }
 
+/* As the real agent does: what was made before an entry failed stays, and is told. */
+static void end_archive(struct transfer *transfer)
+{
+    struct upload *upload = transfer->upload;
+    struct json *call = file_call(upload->path);
+    struct unpacked made;
+    struct reply reply;
+    struct err err;
+
+    reply_init(&reply);
+    if (archive_unpack(disk_of(transfer->box), upload->path, upload->content, &made, &err) < 0)
+        reply_error(&reply, err_code_name(err.code), "%s", err.msg);
+    json_set_int(call, "files", (int64_t)made.files);
+    (void)calls_add(transfer->box->fake->calls, transfer->box->id, "unpack", call);
+    field_put_u64(&reply.fields, TAG_FILES, made.files);
+    field_put_u64(&reply.fields, TAG_DIRECTORIES, made.directories);
+    field_put_u64(&reply.fields, TAG_LINKS, 0);
+    field_put_u64(&reply.fields, TAG_SIZE, made.bytes);
+    wire_send_reply(transfer->wire, transfer->channel, FRAME_RESULT, &reply);
+    transfer_end(transfer);
+}
+
 bool upload_end(struct transfer *transfer, uint64_t total)
 {
     struct upload *upload = transfer->upload;
@@ -152,6 +177,10 @@ bool upload_end(struct transfer *transfer, uint64_t total)
         (void)err_set(&err, ERR_SIZE_MISMATCH, "%zu bytes have arrived of %llu",
                       upload->content->len, (unsigned long long)wanted);
         return fail(transfer, &err);
+    }
+    if (upload->archive) {
+        end_archive(transfer);
+        return true;
     }
     if (!check_target(transfer->wire, transfer->channel, &upload->request, upload->path)) {
         transfer_end(transfer);

@@ -153,6 +153,7 @@ int image_unpack(struct image_tree *tree, int fd, struct image_work *work,
         .plain_max = work->bytes_left, /* the tar is larger than what is in it */
         .header_max = CAP_IMAGE_HEADER,
         .bad = ERR_INVALID_IMAGE,
+        .large = ERR_INVALID_IMAGE,
         .what = "an image",
         .xz = true,
     };

@@ -307,6 +307,7 @@ static void on_result(struct channel *channel, const void *fields, size_t len)
     struct call *call = call_of(channel);
     struct err err;
     if (fields_error(fields, len, ERR_AGENT_FAILED, &err)) {
+        (void)buf_append(&call->result, fields, len); /* what else it says may be left out */
         finish(call, &err);
         return;
     }

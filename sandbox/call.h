@@ -42,7 +42,8 @@ void call_cancel(struct call *call); /* it fails with ERR_CANCELLED, unless it h
 struct event *call_changed(struct call *call);
 /* RET_ERR (may be NULL) is set for CALL_FAILED; its message is scrubbed. */
 enum call_state call_state(struct call *call, struct err *ret_err);
-/* Fields of STARTED and RESULT; valid while the reference is held, once the state is reached. */
+/* Fields of STARTED and RESULT (also of one that says why it failed); valid while the reference is
+ * held, once the state is reached. */
 struct field_reader call_started(struct call *call);
 struct field_reader call_result(struct call *call);
 bool call_result_u64(struct call *call, uint16_t tag, uint64_t *ret_value);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 /* Everything main() wires together; handlers reach it by request_app(). */
@@ -14,6 +15,7 @@ struct app {
     struct sandboxes *sandboxes;
     struct callers *callers;
     struct http *http;
-    struct fake *fake;  /* NULL: the driver is another one */
-    int64_t started_ms; /* clock_now_ms */
+    struct fake *fake;          /* NULL: the driver is another one */
+    atomic_int archive_uploads; /* at work */
+    int64_t started_ms;         /* clock_now_ms */
 };

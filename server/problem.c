@@ -77,6 +77,7 @@ static const struct problem problems[ERR_COUNT] = {
     ROW(NAME_TOO_LONG, 400, REQUEST, NO, QUIET, "The name is too long", "Use a name of at most 255 bytes and a path of at most 4095."),
     ROW(SIZE_MISMATCH, 502, EXEC, MAYBE, WARN, "Not all bytes arrived", "The file is as it was; try again."),
     ROW(FILE_IO, 502, EXEC, NO, NOTE, "Input/output error in the sandbox", "Look at the file with a command."),
+    ROW(INVALID_ARCHIVE, 400, REQUEST, NO, QUIET, "The archive is not valid", "Send a tar, plain or in gzip or zstd, whose entries stay below its directory; `written` says what is there of it."),
 
     ROW(WORKDIR_NOT_FOUND, 422, EXEC, NO, QUIET, "The working directory does not exist", "Create the directory first, or leave workdir out."),
     ROW(COMMAND_NOT_FOUND, 422, EXEC, NO, QUIET, "The program does not exist", "Check cmd[0] and the PATH of the image."),

@@ -42,7 +42,7 @@ static la_ssize_t read_raw(struct archive *archive, void *arg, const void **ret_
 static la_ssize_t refuse(struct tar_reader *reader, struct archive *archive, const char *what)
 {
     reader->failed = true;
-    (void)err_set(&reader->why, reader->limits.bad, "read the archive: %s than %s may have", what,
+    (void)err_set(&reader->why, reader->limits.large, "read the archive: %s than %s may have", what,
                   reader->limits.what);
     archive_set_error(archive, EIO, "%s", what);
     return -1;

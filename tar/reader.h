@@ -21,11 +21,12 @@ struct tar_source {
 };
 
 struct tar_limits {
-    uint64_t plain_max; /* bytes without the compression */
-    size_t header_max;  /* of them before each entry */
-    enum err_code bad;  /* what it fails with when the archive is not good */
-    const char *what;   /* it is read for, in messages: "an image" */
-    bool xz;            /* may be its compression, too */
+    uint64_t plain_max;  /* bytes without the compression */
+    size_t header_max;   /* of them before each entry */
+    enum err_code bad;   /* what it fails with when the archive is not good */
+    enum err_code large; /* and when it is larger than the maxima above */
+    const char *what;    /* it is read for, in messages: "an image" */
+    bool xz;             /* may be its compression, too */
 };
 
 struct tar_item {
