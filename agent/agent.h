@@ -49,6 +49,8 @@ struct agent {
     char *
         *environment; /* from CONFIGURE, malloc'd as one block per entry; NULL-terminated or NULL */
     char *workdir;    /* NULL: where the agent was started */
+    const char *info_path; /* of the file that tells programs of the sandbox; NULL: none */
+    uint64_t cpus;         /* the limit as of the last hello, rounded up; 0: none */
     uint8_t *blob;
     size_t blob_len;
     uint64_t blob_version;

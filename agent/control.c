@@ -7,6 +7,7 @@
 #include "agent/conn.h"
 #include "agent/environment.h"
 #include "agent/exec.h"
+#include "agent/info.h"
 
 #ifndef PODSANDBOX_VERSION
 #define PODSANDBOX_VERSION "0"
@@ -84,9 +85,17 @@ static void put_limit(struct field_writer *fields, uint16_t tag, bool (*read)(ui
         field_put_u64(fields, tag, value);
 }
 
+/* The limit may have been changed while there was no server. */
+static void look_at_cpus(struct agent *agent)
+{
+    uint64_t milli;
+    agent->cpus = cgroup_cpu_limit(&milli) ? (milli + 999) / 1000 : 0;
+}
+
 static void send_hello_ok(struct conn *conn, bool fresh)
 {
     struct agent *agent = conn->agent;
+    look_at_cpus(agent);
     size_t cap = 1024 + agent->blob_len + agent->exec_count * (PROTO_EXEC_ID_MAX + 6);
     uint8_t *room = malloc(cap);
     if (room == NULL) {
@@ -265,6 +274,8 @@ static void on_configure(struct conn *conn, const struct message *message)
         reply_error(&reply, problem, "the configuration was not taken");
     } else {
         take_over(agent, &change);
+        if (message_find(message, TAG_INFO, &field))
+            agent->info_path = info_write(field.data, field.len);
         if (message_find(message, TAG_DEADLINE_MS, &field))
             agent_set_deadline(agent, (int64_t)left_ms);
         field_put_u64(&reply.fields, TAG_DEADLINE_MS, (uint64_t)deadline_left(agent));

@@ -102,36 +102,86 @@ static char *joined(const char *name, const char *value)
     return entry;
 }
 
-char **environment_build(char *const *image, char *const *configured, char *const *own,
-                         const char *workdir)
+/* Tools that ask the machine how many processors it has, and would start as many threads. Each is
+ * understood by what it is named for; nproc(1) and most numeric libraries read OMP_NUM_THREADS. */
+static const struct hint {
+    const char *name, *before; /* the number */
+} hints[] = {
+    {"GOMAXPROCS", ""},        {"OMP_NUM_THREADS", ""},
+    {"RAYON_NUM_THREADS", ""}, {"CARGO_BUILD_JOBS", ""},
+    {"MAKEFLAGS", "-j"},       {"CMAKE_BUILD_PARALLEL_LEVEL", ""},
+    {"PYTHON_CPU_COUNT", ""},  {"DOTNET_PROCESSOR_COUNT", ""},
+};
+
+#define HINT_COUNT (sizeof(hints) / sizeof(hints[0]))
+#define HINT_MAX 64
+
+struct extra {
+    char *entries[HINT_COUNT + 6]; /* HOME, three of git, the file, and the end */
+    size_t count;
+    char hints[HINT_COUNT][HINT_MAX];
+    char *home, *directory, *info;
+};
+
+static void extra_done(struct extra *extra)
 {
-    char *extra[5] = {NULL};
+    free(extra->home);
+    free(extra->directory);
+    free(extra->info);
+}
+
+static void add_hints(struct extra *extra, char *const *merged, uint64_t cpus)
+{
+    for (size_t i = 0; i < HINT_COUNT; i++) {
+        if (environment_get(merged, hints[i].name) != NULL)
+            continue;
+        (void)snprintf(extra->hints[i], HINT_MAX, "%s=%s%llu", hints[i].name, hints[i].before,
+                       (unsigned long long)cpus);
+        extra->entries[extra->count++] = extra->hints[i];
+    }
+}
+
+static bool add_git(struct extra *extra, const char *workdir)
+{
+    static char count[] = "GIT_CONFIG_COUNT=1";
+    static char key[] = "GIT_CONFIG_KEY_0=safe.directory";
+    extra->directory = joined("GIT_CONFIG_VALUE_0=", workdir);
+    extra->entries[extra->count++] = count;
+    extra->entries[extra->count++] = key;
+    extra->entries[extra->count++] = extra->directory;
+    return extra->directory != NULL;
+}
+
+static bool add_info(struct extra *extra, const char *path)
+{
+    extra->info = joined("PODSANDBOX_INFO=", path);
+    extra->entries[extra->count++] = extra->info;
+    return extra->info != NULL;
+}
+
+char **environment_build(char *const *image, char *const *configured, char *const *own,
+                         const struct environment_facts *facts)
+{
+    struct extra extra = {.count = 0};
     char **result = NULL;
-    size_t count = 0;
+    bool made = true;
     char **merged = environment_merge(image, configured, own);
     if (merged == NULL)
         return NULL;
-    char *home = NULL, *directory = NULL;
     if (environment_get(own, "HOME") == NULL) {
-        home = joined("HOME=", choose_home(image, configured));
-        if (home == NULL)
-            goto out;
-        extra[count++] = home;
+        extra.home = joined("HOME=", choose_home(image, configured));
+        extra.entries[extra.count++] = extra.home;
+        made = extra.home != NULL;
     }
-    if (workdir != NULL && environment_get(merged, "GIT_CONFIG_COUNT") == NULL) {
-        static char git_count[] = "GIT_CONFIG_COUNT=1";
-        static char git_key[] = "GIT_CONFIG_KEY_0=safe.directory";
-        directory = joined("GIT_CONFIG_VALUE_0=", workdir);
-        if (directory == NULL)
-            goto out;
-        extra[count++] = git_count;
-        extra[count++] = git_key;
-        extra[count++] = directory;
-    }
-    result = environment_merge(merged, extra, NULL);
-out:
+    if (made && facts->workdir != NULL && environment_get(merged, "GIT_CONFIG_COUNT") == NULL)
+        made = add_git(&extra, facts->workdir);
+    if (made && facts->info != NULL && environment_get(merged, "PODSANDBOX_INFO") == NULL)
+        made = add_info(&extra, facts->info);
+    if (facts->cpus > 0)
+        add_hints(&extra, merged, facts->cpus);
+    if (made)
+        result = environment_merge(merged, extra.entries, NULL);
     free(merged);
-    free(home);
-    free(directory);
+    extra_done(&extra);
     return result;
 }

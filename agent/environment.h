@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Environments are arrays of NAME=value that end with NULL; NULL is an empty one. */
 
@@ -15,7 +16,14 @@ const char *environment_get(char *const *entries, const char *name);
  * block that holds the texts too. NULL when memory is out. */
 char **environment_merge(char *const *first, char *const *second, char *const *third);
 
-/* What a command gets: image < configured < own, a HOME that can be written, and git told that the
- * workdir may belong to another user. */
+/* What a command is told of its sandbox, unless one of the environments says otherwise. */
+struct environment_facts {
+    const char *workdir; /* NULL: none */
+    const char *info;    /* path of the file that describes it; NULL: none */
+    uint64_t cpus;       /* that it may use, rounded up; 0: as many as there are */
+};
+
+/* What a command gets: image < configured < own, a HOME that can be written, git told that the
+ * workdir may belong to another user, and tools told how many threads make sense. */
 char **environment_build(char *const *image, char *const *configured, char *const *own,
-                         const char *workdir);
+                         const struct environment_facts *facts);

@@ -49,8 +49,8 @@ enum frame_type {
      * try again), MESSAGE */
     FRAME_HELLO_NO = 3,
     /* s→a: SEQ, ENV*, ENV_SET (1: ENV* replaces the environment; else each ENV sets one variable
-     * more), WORKDIR, DEADLINE_MS (0: none), BLOB with BLOB_VERSION (above 0; the same again is
-     * accepted) */
+     * more), WORKDIR, DEADLINE_MS (0: none), INFO (programs find it at $PODSANDBOX_INFO), BLOB with
+     * BLOB_VERSION (above 0; the same again is accepted) */
     FRAME_CONFIGURE = 4,
     /* a→s: SEQ, DEADLINE_MS; or ERROR and nothing is changed (an older BLOB_VERSION: conflict) */
     FRAME_CONFIGURED = 5,

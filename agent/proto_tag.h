@@ -87,4 +87,5 @@ enum proto_tag {
     TAG_FILES = 123,
     TAG_DIRECTORIES = 124,
     TAG_LINKS = 125,
+    TAG_INFO = 140, /* text: what programs of the sandbox may read about it */
 };

@@ -84,8 +84,10 @@ static void settle(struct supervisor *self, struct agent *agent, struct exec_spe
 static void start(struct supervisor *self, const struct agent *agent, const struct exec_spec *spec)
 {
     struct spawn_error error;
-    char **environment = environment_build(agent->image_environment, agent->environment,
-                                           spec->environment, agent->workdir);
+    const struct environment_facts facts = {
+        .workdir = agent->workdir, .info = agent->info_path, .cpus = agent->cpus};
+    char **environment =
+        environment_build(agent->image_environment, agent->environment, spec->environment, &facts);
     if (environment == NULL)
         fail(self, SPAWN_SETUP, ENOMEM, false);
     self->started_us = now_us();

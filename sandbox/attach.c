@@ -50,7 +50,11 @@ static void configure_now(struct sandbox *sandbox, void *arg)
     pthread_mutex_lock(&sandbox->all->lock);
     bool first = sandbox->state == SANDBOX_CREATING;
     configuration.deadline_ms = deadline_to_send_locked(sandbox);
+    cleanup_json struct json *info = first ? record_info_locked(sandbox) : NULL;
     pthread_mutex_unlock(&sandbox->all->lock);
+    cleanup_buf struct buf info_text = BUF_INIT(CAP_SMALL);
+    bool told = info && json_print(info, &info_text) && buf_append_char(&info_text, '\n');
+    configuration.info = told ? info_text.ptr : NULL;
     configuration.env = first ? &sandbox->spec.env : NULL;
     configuration.workdir = first ? sandbox->spec.workdir : NULL;
     configuration.blob = blob.ptr;

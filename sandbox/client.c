@@ -51,6 +51,8 @@ void client_configure(struct client *client, const struct link_configuration *co
     }
     if (configuration->workdir)
         fields_put_text(&message, TAG_WORKDIR, configuration->workdir);
+    if (configuration->info)
+        fields_put_text(&message, TAG_INFO, configuration->info);
     if (configuration->deadline_ms >= 0)
         fields_put_u64(&message, TAG_DEADLINE_MS, (uint64_t)configuration->deadline_ms);
     if (configuration->blob) {

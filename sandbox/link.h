@@ -74,6 +74,7 @@ struct link_configuration {
     const struct text_map *env; /* NULL: leave */
     const char *workdir;        /* NULL: leave */
     int64_t deadline_ms;        /* from now; -1: leave */
+    const char *info;           /* for the sandbox's programs to read; NULL: leave */
     const void *blob;           /* NULL: leave */
     size_t blob_len;
     uint64_t blob_version;

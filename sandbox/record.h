@@ -21,6 +21,9 @@ void shown_record_free(struct shown_record *shown);
 /* The record of a row, for sandboxes that are not in memory. */
 struct json *record_row_json(const struct sandboxes *all, const struct sandbox_row *row);
 
+/* --- info.c --- */
+struct json *record_info_locked(const struct sandbox *sandbox);
+
 /* --- blob.c -------------------------------------------------------------------------------------
  * The blob: labels, secrets and all that a server with an empty store needs; sealed for the box.
  * Whatever a spec and its updates may hold fits into it. */

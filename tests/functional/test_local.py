@@ -103,7 +103,17 @@ def test_limits_hold(server, client):
         assert client.sandbox("limited")["state"] == "running"
     if limits["cpu"]["enforced"]:
         assert limits["cpu"]["value"] == 0.5
+    told = client.exec("limited", 'echo $GOMAXPROCS $MAKEFLAGS')["stdout"].split()
+    assert told == (["1", "-j1"] if limits["cpu"]["enforced"] else [])
     client.delete("limited")
+
+
+@pytest.mark.parametrize("cpu, count", [("1001m", "2"), ("1", "1")])
+def test_a_part_of_a_processor_counts_as_one(client, cpu, count):
+    record = client.create(resources={"cpu": cpu})
+    told = client.exec(record["id"], ["sh", "-c", "echo $OMP_NUM_THREADS"])["stdout"].strip()
+    assert told == (count if record["limits"]["cpu"]["enforced"] else "")
+    client.delete(record["id"])
 
 
 def test_less_of_a_cpu_than_the_kernel_can_give(server, client):

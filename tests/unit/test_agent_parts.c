@@ -142,7 +142,8 @@ START_TEST(test_environment_order)
     char *image[] = {T("A=image"), T("B=image"), T("C=image"), T("HOME=/"), NULL};
     char *configured[] = {T("B=configured"), T("C=configured"), T("AB=x"), T("EMPTY="), NULL};
     char *own[] = {T("C=own"), T("C=last"), T("D=a=b"), NULL};
-    char **built = environment_build(image, configured, own, "/work");
+    const struct environment_facts facts = {.workdir = "/work", .info = "/tmp/info"};
+    char **built = environment_build(image, configured, own, &facts);
     expect(built, "A", "image");
     expect(built, "B", "configured");
     expect(built, "C", "last");
@@ -151,10 +152,12 @@ START_TEST(test_environment_order)
     expect(built, "GIT_CONFIG_COUNT", "1");
     expect(built, "GIT_CONFIG_KEY_0", "safe.directory");
     expect(built, "GIT_CONFIG_VALUE_0", "/work");
+    expect(built, "PODSANDBOX_INFO", "/tmp/info");
+    expect(built, "GOMAXPROCS", NULL); /* no limit is known */
     size_t count = 0;
     while (built[count] != NULL)
         count++;
-    ck_assert_uint_eq(count, 10);
+    ck_assert_uint_eq(count, 11);
     free(built);
 }
 END_TEST
@@ -163,15 +166,46 @@ START_TEST(test_environment_of_the_caller_wins)
 {
     char *configured[] = {T("HOME=/tmp"), T("GIT_CONFIG_COUNT=0"), NULL};
     char *own[] = {T("HOME=/does/not/exist"), NULL};
-    char **built = environment_build(NULL, configured, own, "/work");
+    const struct environment_facts facts = {.workdir = "/work"}, none = {.workdir = NULL};
+    char **built = environment_build(NULL, configured, own, &facts);
     expect(built, "HOME", "/does/not/exist");
     expect(built, "GIT_CONFIG_COUNT", "0");
     expect(built, "GIT_CONFIG_KEY_0", NULL);
     free(built);
     char *useless[] = {T("HOME=/proc/version"), NULL};
-    built = environment_build(useless, useless, NULL, NULL);
+    built = environment_build(useless, useless, NULL, &none);
     expect(built, "HOME", "/tmp");
     expect(built, "GIT_CONFIG_COUNT", NULL);
+    free(built);
+}
+END_TEST
+
+START_TEST(test_environment_tells_of_processors)
+{
+    static const char *const names[] = {
+        "GOMAXPROCS",
+        "OMP_NUM_THREADS",
+        "RAYON_NUM_THREADS",
+        "CARGO_BUILD_JOBS",
+        "PYTHON_CPU_COUNT",
+        "CMAKE_BUILD_PARALLEL_LEVEL",
+        "DOTNET_PROCESSOR_COUNT",
+    };
+    const struct environment_facts facts = {.cpus = 3};
+    char **built = environment_build(NULL, NULL, NULL, &facts);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        expect(built, names[i], "3");
+    expect(built, "MAKEFLAGS", "-j3");
+    free(built);
+    char *image[] = {T("GOMAXPROCS=7"), NULL};
+    char *configured[] = {T("OMP_NUM_THREADS="), NULL};
+    char *own[] = {T("MAKEFLAGS=-j1 -k"), T("PODSANDBOX_INFO=mine"), NULL};
+    built = environment_build(image, configured, own, &facts);
+    expect(built, "GOMAXPROCS", "7");
+    expect(built, "OMP_NUM_THREADS", "");
+    expect(built, "MAKEFLAGS", "-j1 -k");
+    expect(built, "RAYON_NUM_THREADS", "3");
+    expect(built, "PODSANDBOX_INFO", "mine");
     free(built);
 }
 END_TEST
@@ -214,6 +248,7 @@ int main(void)
     tcase_add_test(tests, test_message);
     tcase_add_test(tests, test_environment_order);
     tcase_add_test(tests, test_environment_of_the_caller_wins);
+    tcase_add_test(tests, test_environment_tells_of_processors);
     tcase_add_loop_test(tests, test_environment_names, 0, 7);
     tcase_add_test(tests, test_number);
     SRunner *runner = srunner_create(suite);
