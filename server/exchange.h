@@ -77,7 +77,7 @@ struct request {
     bool at_once;   /* the handler's first step blocks no more than the others */
     bool submitted; /* the handler has been, or is being, run */
     bool queued;    /* the reply is libmicrohttpd's */
-    bool upgraded;  /* the connection is the relay's */
+    bool upgraded;  /* the connection is a session's */
     enum body_plan plan;
     int64_t drain_until_ms;
     struct park flow; /* waits for a pipe while the connection is suspended */

@@ -17,7 +17,7 @@
 #include "server/connection.h"
 #include "server/http_impl.h"
 #include "server/listen.h"
-#include "server/relay.h"
+#include "server/sessions.h"
 
 /* Start and stop of the HTTP side, and its connections. */
 
@@ -199,7 +199,7 @@ static void http_free(struct http *http)
     if (http->pool)
         pool_stop(http->pool);
     suspended_stop(http->suspended);
-    relay_stop(http->relay);
+    sessions_stop(http->sessions);
     while (http->peers)
         peer_remove(http, http->peers);
     (void)pthread_mutex_destroy(&http->peers_lock);
@@ -214,7 +214,7 @@ int http_start(const struct http_config *config, struct app *app, struct http **
     cleanup_fd int fd = -1;
 
     if (listen_open(config->listen, config->local_only, &fd, &http->port, err) ||
-        suspended_start(&http->suspended, err) || relay_start(&http->relay, err)) {
+        suspended_start(&http->suspended, err) || sessions_start(&http->sessions, err)) {
         http_free(http);
         return -1;
     }
@@ -372,7 +372,7 @@ void http_stop(struct http *http, int64_t at_most_ms)
         (void)close(fd);
     }
     end_idle_peers(http);
-    relay_end_all(http->relay);
+    sessions_end_all(http->sessions);
     int64_t first_ms = at_most_ms < PREVIEWS_MS ? at_most_ms : PREVIEWS_MS;
     bool left = wait_for_peers(http, first_ms);
     end_previews(http);

@@ -30,7 +30,7 @@ struct http {
     const struct route_table *const *routes;
     bool local_only;
     const char *preview_domain, *preview_scheme;
-    struct relay *relay;
+    struct sessions *sessions; /* connections that were upgraded */
     int port;
     int listen_fd;
     atomic_bool stopping; /* replies close their connections, /readyz fails */

@@ -3,14 +3,11 @@
 #include <microhttpd.h>
 #include <stddef.h>
 
-#include "base/err.h"
-#include "base/mem.h"
-
-/* Connections that went over to another protocol (WebSocket): bytes both ways between the client's
- * socket and a tunnel. One thread of its own with an epoll, however many there are; it never
- * blocks, and looks at none of the bytes. */
-struct relay;
+struct sessions;
 struct tunnel;
+
+/* Connections of previews that went over to another protocol (WebSocket): bytes both ways between
+ * the client's socket and a tunnel. It looks at none of them. */
 
 /* What has been read already from either side, malloc'd. */
 struct relay_ends {
@@ -23,9 +20,5 @@ struct relay_ends {
     size_t to_program_len;
 };
 
-int relay_start(struct relay **ret_relay, struct err *err) must_check;
-/* Takes what ENDS holds. Ends it at once after relay_end_all. */
-void relay_begin(struct relay *relay, const struct relay_ends *ends);
-/* Closes them all, soon, and all that begin later. */
-void relay_end_all(struct relay *relay);
-void relay_stop(struct relay *relay); /* after relay_end_all; NULL is allowed */
+/* Takes what ENDS holds. */
+void relay_begin(struct sessions *sessions, const struct relay_ends *ends);

@@ -298,9 +298,9 @@ static void upgraded(/* NOLINT(readability-function-size) */
     (void)context;
     ends.tunnel =
         upstream_take(TAKE_PTR(request->reply.upstream), &ends.to_client, &ends.to_client_len);
-    struct relay *relay = request->http->relay;
+    struct sessions *sessions = request->http->sessions;
     connection_upgraded(request, connection);
-    relay_begin(relay, &ends);
+    relay_begin(sessions, &ends);
 }
 
 static struct MHD_Response *make_response(struct request *request)
