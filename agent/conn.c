@@ -217,7 +217,7 @@ static bool add_part(struct conn *conn, const struct frame *frame)
 static bool is_message(uint8_t type)
 {
     return type < FRAME_PART || type == FRAME_OPEN || type == FRAME_SIGNAL ||
-           type == FRAME_COMMIT || type == FRAME_CANCEL;
+           type == FRAME_COMMIT || type == FRAME_CANCEL || type == FRAME_RESIZE;
 }
 
 /* The message that FRAME ends, in memory of its own. False breaks the stream. */

@@ -117,7 +117,7 @@ static const struct hint {
 #define HINT_MAX 64
 
 struct extra {
-    char *entries[HINT_COUNT + 6]; /* HOME, three of git, the file, and the end */
+    char *entries[HINT_COUNT + 7]; /* HOME, three of git, the file, TERM, and the end */
     size_t count;
     char hints[HINT_COUNT][HINT_MAX];
     char *home, *directory, *info;
@@ -162,6 +162,7 @@ static bool add_info(struct extra *extra, const char *path)
 char **environment_build(char *const *image, char *const *configured, char *const *own,
                          const struct environment_facts *facts)
 {
+    static char term[] = "TERM=xterm-256color";
     struct extra extra = {.count = 0};
     char **result = NULL;
     bool made = true;
@@ -177,6 +178,8 @@ char **environment_build(char *const *image, char *const *configured, char *cons
         made = add_git(&extra, facts->workdir);
     if (made && facts->info != NULL && environment_get(merged, "PODSANDBOX_INFO") == NULL)
         made = add_info(&extra, facts->info);
+    if (facts->terminal && environment_get(merged, "TERM") == NULL)
+        extra.entries[extra.count++] = term;
     if (facts->cpus > 0)
         add_hints(&extra, merged, facts->cpus);
     if (made)

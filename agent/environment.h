@@ -21,6 +21,7 @@ struct environment_facts {
     const char *workdir; /* NULL: none */
     const char *info;    /* path of the file that describes it; NULL: none */
     uint64_t cpus;       /* that it may use, rounded up; 0: as many as there are */
+    bool terminal;       /* it has one, and needs a TERM */
 };
 
 /* What a command gets: image < configured < own, a HOME that can be written, git told that the

@@ -38,6 +38,10 @@ static void send_started(struct exec *exec)
     field_put_u64(&reply.fields, TAG_STDIN_DONE, exec->in.ring.end);
     field_put_u64(&reply.fields, TAG_OFFSET_OUT, exec->out[0].sent);
     field_put_u64(&reply.fields, TAG_OFFSET_ERR, exec->out[1].sent);
+    if (exec->terminal.columns > 0) {
+        field_put_u64(&reply.fields, TAG_COLUMNS, exec->terminal.columns);
+        field_put_u64(&reply.fields, TAG_ROWS, exec->terminal.rows);
+    }
     conn_send_reply(exec->conn, exec->channel, FRAME_STARTED, &reply);
     exec->started_sent = true;
     input_grant(exec, false);
@@ -241,6 +245,8 @@ bool exec_message(struct conn *conn, uint32_t channel, uint8_t type, const struc
         return false;
     if (type == FRAME_SIGNAL) {
         on_signal(exec, message);
+    } else if (type == FRAME_RESIZE) {
+        terminal_resize(&exec->terminal, exec->out[0].watch.fd, message);
     } else if (type == FRAME_COMMIT && exec->result_sent) {
         forget(exec);
     } else if (type == FRAME_CANCEL && !exec->result_sent) {

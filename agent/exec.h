@@ -6,9 +6,11 @@
 #include <sys/types.h>
 
 #include "agent/conn.h"
+#include "agent/exec_input.h"
 #include "agent/loop.h"
 #include "agent/ring.h"
 #include "agent/supervisor.h"
+#include "agent/terminal.h"
 
 /* PID 1's side of the executions. Each is known by its id from the first OPEN until COMMIT, and
  * followed by at most one channel of the present stream. */
@@ -24,14 +26,6 @@ struct exec_output { /* stream 1 or 2 */
     bool ended;       /* ring.end is the total; what still comes is thrown away */
     bool end_sent;
     struct timer silence;
-};
-
-struct exec_input { /* stream 0 */
-    struct watch watch;
-    struct ring ring; /* start: written to the command; end: received */
-    uint64_t limit;   /* granted */
-    uint64_t window;
-    uint64_t total; /* UINT64_MAX: not known yet */
 };
 
 struct exec {
@@ -56,6 +50,7 @@ struct exec {
 
     struct exec_output out[2];
     struct exec_input in;
+    struct terminal terminal; /* then our end is read by out[0], out[1] is nothing */
 
     struct supervisor_report report;
     const char *error;               /* NULL: none */
@@ -109,12 +104,3 @@ bool output_send(struct exec_output *output);
 void output_main_ended(struct exec_output *output);
 void output_end(struct exec_output *output);
 void output_free(struct exec_output *output);
-
-/* exec_input.c */
-void input_open(struct exec_input *input, int fd);
-bool input_data(struct exec *exec, const struct frame_data *data);
-bool input_end(struct exec *exec, uint64_t total);
-/* Tells the sender what is stored and how far it may go, when that is news worth a frame. */
-void input_grant(struct exec *exec, bool at_once);
-void input_follow(struct exec_input *input);
-void input_close(struct agent *agent, struct exec_input *input);

@@ -1,3 +1,5 @@
+#include "agent/exec_input.h"
+
 #include <errno.h>
 #include <stddef.h>
 #include <unistd.h>

@@ -20,8 +20,10 @@ void exec_failed(struct exec *exec, const struct supervisor_report *report)
     if (report->stage == SPAWN_WORKDIR) {
         describe(exec, "workdir_not_found", errnum, "workdir");
     } else if (report->stage != SPAWN_EXEC) {
-        describe(exec, "exec_failed", errnum,
-                 report->stage == SPAWN_FORK ? "new process" : "set up the process");
+        static const char *const what[] = {[SPAWN_FORK] = "new process",
+                                           [SPAWN_TERMINAL] = "open a terminal",
+                                           [SPAWN_SETUP] = "set up the process"};
+        describe(exec, "exec_failed", errnum, what[report->stage]);
     } else if (errnum == E2BIG) {
         describe(exec, "argument_too_long", errnum, "exec");
     } else if (report->interpreter) {

@@ -32,6 +32,9 @@ static void main_ended(struct exec *exec)
     struct agent *agent = exec->agent;
     exec->exited = true;
     agent->running--;
+    if (exec->terminal.fd >= 0)
+        close(exec->terminal.fd);
+    exec->terminal.fd = -1;
     input_close(agent, &exec->in);
     output_main_ended(&exec->out[0]);
     output_main_ended(&exec->out[1]);
@@ -118,14 +121,22 @@ static int open_pipe(struct ends *ends, int index)
     return fcntl(ends->parent[index], F_SETFL, O_NONBLOCK);
 }
 
-static int open_ends(const struct agent *agent, struct ends *ends, bool input)
+/* Our end twice: written and read apart. */
+static int open_terminal(struct terminal *terminal, struct ends *ends)
 {
-    int pair[2];
-    *ends = (struct ends){.parent = {-1, -1, -1, -1}, .child = {-1, -1, -1, -1}};
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+    if (terminal_open(terminal, &ends->parent[1]) < 0)
         return -1;
-    ends->parent[3] = pair[0];
-    ends->child[3] = pair[1];
+    ends->parent[0] = fcntl(ends->parent[1], F_DUPFD_CLOEXEC, 3);
+    for (int i = 0; i < 3; i++) {
+        ends->child[i] = fcntl(terminal->fd, F_DUPFD_CLOEXEC, 3);
+        if (ends->child[i] < 0)
+            return -1;
+    }
+    return ends->parent[0] < 0 ? -1 : 0;
+}
+
+static int open_pipes(struct ends *ends, bool input)
+{
     if (!input)
         ends->child[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (ends->child[0] < 0 && open_pipe(ends, 0) < 0)
@@ -134,7 +145,19 @@ static int open_ends(const struct agent *agent, struct ends *ends, bool input)
         close(ends->parent[0]);
         ends->parent[0] = -1;
     }
-    if (open_pipe(ends, 1) < 0 || open_pipe(ends, 2) < 0)
+    return open_pipe(ends, 1) < 0 ? -1 : open_pipe(ends, 2);
+}
+
+static int open_ends(const struct agent *agent, struct ends *ends, struct terminal *terminal,
+                     bool input)
+{
+    int pair[2];
+    *ends = (struct ends){.parent = {-1, -1, -1, -1}, .child = {-1, -1, -1, -1}};
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return -1;
+    ends->parent[3] = pair[0];
+    ends->child[3] = pair[1];
+    if ((terminal->columns > 0 ? open_terminal(terminal, ends) : open_pipes(ends, input)) < 0)
         return -1;
     if (agent_is_crowded(agent, ends->child[2])) {
         errno = EMFILE;
@@ -213,12 +236,15 @@ static void run(struct exec *exec, struct request *request, const struct message
     int errnum = 0;
     name_program(exec, request->args[0]);
     agent->running++;
-    if (open_ends(agent, &ends, request->input) < 0) {
+    enum spawn_stage stage = SPAWN_FORK;
+    if (open_ends(agent, &ends, &exec->terminal, request->input) < 0) {
         errnum = errno;
+        stage = exec->terminal.columns > 0 ? SPAWN_TERMINAL : SPAWN_FORK;
     } else {
         for (int i = 0; i < 3; i++)
             request->spec.standard[i] = ends.child[i];
         request->spec.control = ends.child[3];
+        request->spec.terminal = exec->terminal.columns > 0;
         exec->supervisor = agent_fork_for_command(agent);
         if (exec->supervisor == 0)
             supervisor_run(agent, &request->spec);
@@ -231,7 +257,7 @@ static void run(struct exec *exec, struct request *request, const struct message
     }
     close_all(ends.parent);
     exec->supervisor = 0;
-    struct supervisor_report report = {.stage = SPAWN_FORK, .errnum = errnum};
+    struct supervisor_report report = {.stage = stage, .errnum = errnum};
     exec_failed(exec, &report);
     main_ended(exec);
 }
@@ -246,7 +272,8 @@ static struct exec *new_exec(struct agent *agent, const char *id, const struct m
     exec->keep = message_u64(message, TAG_KEEP, 0) != 0;
     exec->grace_ms = duration(message, TAG_GRACE_MS, GRACE_DEFAULT_MS);
     exec->exit_code = -1;
-    exec->control.fd = exec->in.watch.fd = -1;
+    exec->control.fd = exec->in.watch.fd = exec->terminal.fd = -1;
+    (void)terminal_wanted(message, &exec->terminal); /* else it is a command with pipes */
     for (uint8_t i = 0; i < 2; i++) {
         exec->out[i].exec = exec;
         exec->out[i].id = (uint8_t)(i + 1);

@@ -80,4 +80,6 @@ enum frame_type {
     FRAME_SIGNAL = 24,
     /* s→a on an exec after its RESULT: stored, the agent may forget it */
     FRAME_COMMIT = 25,
+    /* s→a on an exec with a terminal: COLUMNS, ROWS, its size from now on */
+    FRAME_RESIZE = 26,
 };

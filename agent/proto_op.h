@@ -4,15 +4,16 @@
  * field that may be there several times, "?" one that may be missing without a default. */
 enum proto_op {
     /* EXEC_ID, ARG*, ENV*, WORKDIR, TIMEOUT_MS (0 none), GRACE_MS (TERM to KILL), STDIN (1: stream
-     * 0 feeds it, else /dev/null), STDIN_TOTAL?, KEEP (1: lives on without a server), JOIN (1: only
-     * if it is there, else RESULT not_found), OFFSET_OUT, OFFSET_ERR (resume from here). An EXEC_ID
-     * that is there is joined. STARTED: PID, JOINED, KEEP, STDIN_DONE (stored input bytes, stream 0
-     * goes on there), OFFSET_OUT and OFFSET_ERR (where the streams go on: as asked, or later when
-     * bytes are gone); the first windows count from these three. RESULT: EXIT_CODE or SIGNAL (as
-     * the kernel says, also when TIMED_OUT), TIMED_OUT, OOM (0 no, 1 yes, 2 unknown), WALL_US,
-     * CPU_US, MAX_RSS, TOTAL_OUT, TOTAL_ERR; ERROR command_not_found / not_executable (with
-     * EXIT_CODE 127 / 126), workdir_not_found, timeout, exec_failed. END of streams 1 and 2 comes
-     * before RESULT. */
+     * 0 feeds it, else /dev/null), STDIN_TOTAL?, COLUMNS? and ROWS? (0, 1 and 2 are a terminal of
+     * that size; there is no stream 2), KEEP (1: lives on without a server), JOIN (1: only if it is
+     * there, else RESULT not_found), OFFSET_OUT, OFFSET_ERR (resume from here). An EXEC_ID that is
+     * there is joined. STARTED: PID, JOINED, KEEP, STDIN_DONE (stored input bytes, stream 0 goes on
+     * there), OFFSET_OUT and OFFSET_ERR (where the streams go on: as asked, or later when bytes are
+     * gone; the first windows count from these three), COLUMNS? and ROWS? (of its terminal now).
+     * RESULT: EXIT_CODE or SIGNAL (as the kernel says, also when TIMED_OUT), TIMED_OUT, OOM (0 no,
+     * 1 yes, 2 unknown), WALL_US, CPU_US, MAX_RSS, TOTAL_OUT, TOTAL_ERR; ERROR command_not_found /
+     * not_executable (with EXIT_CODE 127 / 126), workdir_not_found, timeout, exec_failed. END of
+     * streams 1 and 2 comes before RESULT. */
     OP_EXEC = 1,
     /* PATH, OFFSET, LENGTH (absent: to the end). STARTED: the ENTRY's fields and ETAG. Then stream
      * 1, END, RESULT. ERROR file_not_found, is_directory, not_regular, permission_denied,

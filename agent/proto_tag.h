@@ -81,6 +81,8 @@ enum proto_tag {
     TAG_CUT = 77,
     TAG_ADDRESS = 78, /* text */
     TAG_PORTS = 79,
+    TAG_COLUMNS = 80, /* of a terminal, 1 to 65535 */
+    TAG_ROWS = 81,
     TAG_MTIME_S = 120,
     TAG_MTIME_NS = 121, /* beyond the second */
     TAG_EXTENT = 122,   /* agent/entries.h */

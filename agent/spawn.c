@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -100,6 +101,8 @@ static int become_command(void *arg)
     const struct start *start = arg;
     sigset_t none;
     if (setsid() < 0)
+        fail(start, SPAWN_SETUP, errno, false);
+    if (start->spec->terminal && ioctl(0, TIOCSCTTY, 0) < 0)
         fail(start, SPAWN_SETUP, errno, false);
     (void)setrlimit(RLIMIT_NOFILE, &start->agent->files_limit);
     umask(022);

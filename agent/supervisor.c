@@ -33,6 +33,7 @@ struct supervisor {
     int64_t started_us, ended_us;
     int64_t timeout_at, kill_at, give_up_at; /* now_ms(); 0: never */
     int64_t grace_ms;
+    bool terminal;
     enum killing killing;
     struct supervisor_report report; /* what is known of the end */
 };
@@ -85,7 +86,11 @@ static void start(struct supervisor *self, const struct agent *agent, const stru
 {
     struct spawn_error error;
     const struct environment_facts facts = {
-        .workdir = agent->workdir, .info = agent->info_path, .cpus = agent->cpus};
+        .workdir = agent->workdir,
+        .info = agent->info_path,
+        .cpus = agent->cpus,
+        .terminal = spec->terminal,
+    };
     char **environment =
         environment_build(agent->image_environment, agent->environment, spec->environment, &facts);
     if (environment == NULL)
@@ -104,6 +109,7 @@ static void start(struct supervisor *self, const struct agent *agent, const stru
     if (spec->timeout_ms > 0)
         self->timeout_at = now_ms() + spec->timeout_ms;
     self->grace_ms = spec->grace_ms;
+    self->terminal = spec->terminal;
 }
 
 /* --- end ----------------------------------------------------------------------------------------
@@ -159,6 +165,8 @@ static void kill_begin(struct supervisor *self, int64_t grace_ms)
     self->timeout_at = 0;
     if (self->killing == KILL_NOT && grace_ms > 0) {
         tree_signal(getpid(), SIGTERM, NULL);
+        if (self->terminal) /* a shell that talks with somebody ignores TERM */
+            tree_signal(getpid(), SIGHUP, NULL);
         self->killing = KILL_TERM_SENT;
         self->kill_at = kill_at;
     } else if (grace_ms <= 0) {

@@ -18,6 +18,7 @@ struct exec_spec {
     int64_t timeout_ms;       /* 0: none */
     int64_t grace_ms;         /* between TERM and KILL at the timeout */
     int standard[3];          /* what becomes 0, 1 and 2 of the command */
+    bool terminal;            /* they are one; it becomes the controlling terminal */
     int control;              /* a packet socket to PID 1 */
 };
 
@@ -27,7 +28,7 @@ enum supervisor_report_kind {
     REPORT_EXITED,      /* status and what follows */
 };
 
-enum spawn_stage { SPAWN_FORK = 1, SPAWN_SETUP, SPAWN_WORKDIR, SPAWN_EXEC };
+enum spawn_stage { SPAWN_FORK = 1, SPAWN_TERMINAL, SPAWN_SETUP, SPAWN_WORKDIR, SPAWN_EXEC };
 
 struct supervisor_report {
     enum supervisor_report_kind kind;

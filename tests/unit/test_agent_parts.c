@@ -154,6 +154,7 @@ START_TEST(test_environment_order)
     expect(built, "GIT_CONFIG_VALUE_0", "/work");
     expect(built, "PODSANDBOX_INFO", "/tmp/info");
     expect(built, "GOMAXPROCS", NULL); /* no limit is known */
+    expect(built, "TERM", NULL);
     size_t count = 0;
     while (built[count] != NULL)
         count++;
@@ -166,14 +167,18 @@ START_TEST(test_environment_of_the_caller_wins)
 {
     char *configured[] = {T("HOME=/tmp"), T("GIT_CONFIG_COUNT=0"), NULL};
     char *own[] = {T("HOME=/does/not/exist"), NULL};
-    const struct environment_facts facts = {.workdir = "/work"}, none = {.workdir = NULL};
+    const struct environment_facts facts = {.workdir = "/work", .terminal = true};
+    const struct environment_facts none = {.terminal = true};
     char **built = environment_build(NULL, configured, own, &facts);
     expect(built, "HOME", "/does/not/exist");
     expect(built, "GIT_CONFIG_COUNT", "0");
     expect(built, "GIT_CONFIG_KEY_0", NULL);
+    expect(built, "TERM", "xterm-256color");
     free(built);
     char *useless[] = {T("HOME=/proc/version"), NULL};
-    built = environment_build(useless, useless, NULL, &none);
+    char *plain[] = {T("TERM=dumb"), NULL};
+    built = environment_build(useless, useless, plain, &none);
+    expect(built, "TERM", "dumb");
     expect(built, "HOME", "/tmp");
     expect(built, "GIT_CONFIG_COUNT", NULL);
     free(built);
