@@ -25,6 +25,12 @@ find_library(HTTP_PARSER_LIBRARY http_parser REQUIRED)
 add_library(http_parser::http_parser UNKNOWN IMPORTED)
 set_target_properties(http_parser::http_parser PROPERTIES
     IMPORTED_LOCATION ${HTTP_PARSER_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${HTTP_PARSER_INCLUDE_DIR})
+# Nor has wslay.
+find_path(WSLAY_INCLUDE_DIR wslay/wslay.h REQUIRED)
+find_library(WSLAY_LIBRARY wslay REQUIRED)
+add_library(wslay::wslay UNKNOWN IMPORTED)
+set_target_properties(wslay::wslay PROPERTIES
+    IMPORTED_LOCATION ${WSLAY_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${WSLAY_INCLUDE_DIR})
 if(BUILD_TESTING)
     pkg_check_modules(check REQUIRED IMPORTED_TARGET check)
 endif()

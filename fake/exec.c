@@ -22,10 +22,12 @@ struct fake_exec {
     uint32_t channel;
     bool started_sent, joined, result_sent;
 
+    unsigned columns, rows; /* of its terminal, whose input has no end; 0: none */
     bool takes_input, input_ended;
     uint64_t received, granted;
     struct buf input; /* its beginning, for the record */
 
+    char *merged;             /* both streams of REPLY, on a terminal */
     struct fake_reply *reply; /* NULL: a callback is to say, or it runs until it is ended */
     char *url;                /* of that callback */
     struct json *call_json;   /* what that is told */
@@ -48,6 +50,32 @@ static void wake(struct fake_exec *exec)
         wire_wake(exec->wire);
 }
 
+static void note_input(struct fake_exec *exec)
+{
+    struct json *fields = json_new_object();
+    struct str input = {buf_text(&exec->input), exec->input.len};
+
+    if (exec->call_json != NULL)
+        calls_put_bytes(exec->call_json, "stdin", input, exec->received);
+    calls_put_bytes(fields, "stdin", input, exec->received);
+    calls_amend(exec->box->fake->calls, exec->call, fields);
+}
+
+/* A terminal shows both streams as one. */
+static void merge_streams(struct fake_exec *exec)
+{
+    const struct fake_reply *reply = exec->reply;
+    size_t first = reply->out_len[0], second = reply->out_len[1];
+
+    exec->merged = xmalloc(first + second);
+    if (first > 0)
+        memcpy(exec->merged, reply->out[0], first);
+    if (second > 0)
+        memcpy(exec->merged + first, reply->out[1], second);
+    exec->out[0].bytes = (const uint8_t *)exec->merged;
+    exec->out[0].len = first + second;
+}
+
 static void end(struct fake_exec *exec)
 {
     if (exec->ended)
@@ -57,10 +85,14 @@ static void end(struct fake_exec *exec)
     exec->ended = true;
     exec->box->service_ended = exec->box->service_ended || (exec->service && exec->signal == 0);
     exec->ended_ms = clock_now_ms();
-    for (int i = 0; i < 2 && exec->signal == 0; i++) {
+    if (exec->columns > 0)
+        note_input(exec);
+    for (int i = 0; i < 2 && exec->signal == 0 && exec->columns == 0; i++) {
         exec->out[i].bytes = (const uint8_t *)exec->reply->out[i];
         exec->out[i].len = exec->reply->out_len[i];
     }
+    if (exec->signal == 0 && exec->columns > 0)
+        merge_streams(exec);
     wake(exec);
 }
 
@@ -98,17 +130,6 @@ static void on_timeout(struct timer *timer)
 
     exec->timed_out = true;
     end_by_signal(exec, SIGTERM);
-}
-
-static void note_input(struct fake_exec *exec)
-{
-    struct json *fields = json_new_object();
-    struct str input = {buf_text(&exec->input), exec->input.len};
-
-    if (exec->call_json != NULL)
-        calls_put_bytes(exec->call_json, "stdin", input, exec->received);
-    calls_put_bytes(fields, "stdin", input, exec->received);
-    calls_amend(exec->box->fake->calls, exec->call, fields);
 }
 
 static void proceed(struct fake_exec *exec);
@@ -164,6 +185,10 @@ static void send_started(struct fake_exec *exec)
     field_put_u64(&reply.fields, TAG_STDIN_DONE, exec->received);
     field_put_u64(&reply.fields, TAG_OFFSET_OUT, exec->out[0].sent);
     field_put_u64(&reply.fields, TAG_OFFSET_ERR, exec->out[1].sent);
+    if (exec->columns > 0) {
+        field_put_u64(&reply.fields, TAG_COLUMNS, exec->columns);
+        field_put_u64(&reply.fields, TAG_ROWS, exec->rows);
+    }
     exec->started_sent = true;
     wire_send_reply(exec->wire, exec->channel, FRAME_STARTED, &reply);
 }
@@ -268,6 +293,7 @@ static void exec_free(struct fake_exec *exec)
     callback_cancel(exec->callback);
     fake_reply_unref(exec->reply);
     free(exec->url);
+    free(exec->merged);
     json_free(exec->call_json);
     buf_wipe(&exec->input);
     free(exec);
@@ -356,10 +382,23 @@ static void choose_answer(struct fake_exec *exec, char *const *argv)
         exec->reply = fake_reply_new(ERR_NONE, NULL);
 }
 
+/* COLUMNS and ROWS, if there are any. */
+static void take_size(struct fake_exec *exec, const struct message *message)
+{
+    uint64_t columns = message_u64(message, TAG_COLUMNS, 0);
+    uint64_t rows = message_u64(message, TAG_ROWS, 0);
+
+    if (columns > 0 && columns <= UINT16_MAX && rows > 0 && rows <= UINT16_MAX) {
+        exec->columns = (unsigned)columns;
+        exec->rows = (unsigned)rows;
+    }
+}
+
 static void begin(struct fake_exec *exec, const struct message *message, char *const *argv)
 {
     uint64_t timeout_ms = message_u64(message, TAG_TIMEOUT_MS, 0);
 
+    take_size(exec, message);
     exec->takes_input = message_u64(message, TAG_STDIN, 0) != 0;
     exec->input_ended = !exec->takes_input;
     exec->service = exec->keep && timeout_ms == 0 && fake_box_serves(exec->box, argv);
@@ -370,7 +409,7 @@ static void begin(struct fake_exec *exec, const struct message *message, char *c
     exec->timeout.fire = on_timeout;
     if (timeout_ms > 0 && timeout_ms <= INT64_MAX / 2)
         timer_start(exec->box->fake->loop, &exec->timeout, (int64_t)timeout_ms);
-    if (exec->input_ended)
+    if (exec->input_ended || exec->columns > 0)
         proceed(exec);
 }
 
@@ -526,7 +565,9 @@ bool fake_exec_message(struct wire *wire, uint32_t channel, uint8_t type,
 
     if (exec == NULL)
         return false;
-    if (type == FRAME_SIGNAL) {
+    if (type == FRAME_RESIZE) {
+        take_size(exec, message);
+    } else if (type == FRAME_SIGNAL) {
         on_signal(exec, message);
     } else if (type == FRAME_COMMIT && exec->result_sent) {
         forget(exec);

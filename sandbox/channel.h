@@ -53,6 +53,7 @@ void channel_send_end(struct channel *channel, uint64_t total);
 void channel_credit(struct channel *channel, int stream, uint64_t done);
 void channel_cancel(struct channel *channel);
 void channel_signal(struct channel *channel, const void *fields, size_t len);
+void channel_resize(struct channel *channel, const void *fields, size_t len);
 /* After `result`: the agent may forget it. False, and nothing is sent, when the link is down or the
  * stream is another one by now. */
 bool channel_commit(struct link *link, const struct channel *channel);

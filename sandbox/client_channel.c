@@ -212,6 +212,12 @@ void channel_signal(struct channel *channel, const void *fields, size_t len)
         client_put_message(channel->client, channel->number, FRAME_SIGNAL, fields, len);
 }
 
+void channel_resize(struct channel *channel, const void *fields, size_t len)
+{
+    if (channel->flow)
+        client_put_message(channel->client, channel->number, FRAME_RESIZE, fields, len);
+}
+
 bool client_commit(struct client *client, const struct channel *channel)
 {
     if (client->closed || channel->stream_id != client->stream_id || channel->number == 0)

@@ -7,6 +7,7 @@
 
 #include "base/caps.h"
 #include "base/clock.h"
+#include "sandbox/attachment_data.h"
 #include "sandbox/exec_lookup.h"
 #include "sandbox/exec_parts.h"
 #include "sandbox/fields.h"
@@ -44,6 +45,7 @@ void exec_unref(struct exec *exec)
     free(exec->feed);
     json_free(exec->spec);
     exec_facts_free(exec->facts);
+    pipe_unref(exec->typed);
     for (int i = 0; i < 2; i++) {
         journal_close(exec->streams[i].journal);
         ranges_done(&exec->streams[i].lost);
@@ -192,6 +194,10 @@ static void build_open(struct exec *exec, const struct exec_spec *spec)
         fields_put_u64(open, TAG_STDIN_TOTAL, spec->stdin_bytes.len);
     if (exec->keep)
         fields_put_u64(open, TAG_KEEP, 1);
+    if (spec->columns) {
+        fields_put_u64(open, TAG_COLUMNS, spec->columns);
+        fields_put_u64(open, TAG_ROWS, spec->rows);
+    }
 }
 
 char *scrub_copy(const struct scrubber *scrubber, const char *text)
@@ -241,6 +247,7 @@ static void describe(struct exec *exec, const struct exec_spec *spec)
         json_set_null(json, "timeout");
     json_set_int(json, "max_output", exec->max_output);
     json_set_text(json, "stdin", kinds[spec->stdin_kind]);
+    json_set_bool(json, "tty", spec->columns > 0);
     json_set_text(json, "on_disconnect", exec->keep ? "keep" : "kill");
     json_set_number(json, "disconnect_grace", (double)exec->grace_ms / 1000);
     json_set_bool(json, "service", exec->service);
@@ -264,6 +271,8 @@ static struct exec *build(struct sandbox *sandbox, struct exec_spec *spec)
         exec->feed = xcalloc(1, sizeof(*exec->feed));
         feed_init(exec->feed, &exec_feed_ops, exec, sandbox->all->loop, true);
     }
+    if (spec->columns)
+        exec_make_terminal(exec, spec->columns, spec->rows, false);
     return exec;
 }
 

@@ -34,6 +34,7 @@ struct exec_spec {
     struct buf stdin_bytes;
     bool keep;                   /* on_disconnect: keep */
     int64_t disconnect_grace_ms; /* 10 s */
+    unsigned columns, rows;      /* of its terminal; 0: none. Its input is typed (attachment.h) */
     bool service;   /* a preview's command: no timeout, not counted, kept, hidden from nothing */
     int64_t number; /* of exec_reserve(); 0: the next one */
 };
@@ -62,8 +63,7 @@ bool exec_begun(struct exec *exec);
 struct event *exec_output_event(struct exec *exec);
 /* Workdir missing and the like, where the answer is a problem and not a result. False: none. */
 bool exec_problem(struct exec *exec, struct err *ret_err);
-/* What the result says went wrong (program missing, timed out). False: nothing, or no result yet.
- */
+/* What the result says went wrong (program missing, timed out). False: nothing, or none yet. */
 bool exec_error(struct exec *exec, struct err *ret_err);
 
 /* Whoever waits for the result says so; when the last waiter leaves, the disconnect grace runs. */

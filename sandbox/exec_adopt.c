@@ -5,6 +5,7 @@
 #include "base/caps.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "sandbox/attachment_data.h"
 #include "sandbox/exec_lookup.h"
 #include "sandbox/exec_parts.h"
 
@@ -28,6 +29,9 @@ static void take_spec(struct exec *exec)
     exec->max_output =
         json_get_int(exec->spec, "max_output", exec->sandbox->all->config.max_output);
     exec->grace_ms = EXEC_ADOPTED_GRACE_MS;
+    if (json_get_bool(exec->spec, "tty", false) && !exec->forget)
+        exec_make_terminal(exec, (unsigned)json_get_int(exec->spec, "cols", 80),
+                           (unsigned)json_get_int(exec->spec, "rows", 24), true);
 }
 
 /* One that may be at the agent; whether it is is seen when it is joined. */
@@ -42,11 +46,12 @@ static int from_row(struct sandbox *sandbox, const struct exec_row *row, struct 
     exec->spec = spec;
     exec->created = row->created;
     exec->started = exec->sent = true;
+    exec->forget = strcmp(row->state, "running") != 0;
     take_spec(exec);
     bool good = ranges_parse(json_get_text(result, "stdout_lost"), &exec->streams[0].lost) &&
                 ranges_parse(json_get_text(result, "stderr_lost"), &exec->streams[1].lost);
-    if (strcmp(row->state, "running") != 0) {
-        exec->forget = exec->stored_only = true;
+    if (exec->forget) {
+        exec->stored_only = true;
         exec->totals[0] = (uint64_t)json_get_int(result, "stdout_bytes", 0);
         exec->totals[1] = (uint64_t)json_get_int(result, "stderr_bytes", 0);
         exec->facts = xcalloc(1, sizeof(*exec->facts));

@@ -43,6 +43,8 @@ struct exec_reader {
 };
 #define EXEC_UNREAD UINT64_MAX
 
+struct attachment;
+
 struct exec_facts {
     bool has_exit, timed_out, problem;
     int64_t exit_code;
@@ -77,7 +79,11 @@ struct exec {
     size_t waiters;
     struct exec_stream streams[2];
     struct exec_reader *readers;
-    bool withheld; /* the agent has no room because of a reader */
+    bool withheld;          /* the agent has no room because of a reader */
+    unsigned columns, rows; /* of its terminal; 0: it has none */
+    bool sized, resizing;   /* that counts, not the agent's; which is about to be told */
+    struct pipe *typed;     /* what attachments write; NULL: none has, and it is no terminal */
+    struct attachment *writer;
 
     /* loop thread */
     struct channel channel;

@@ -6,6 +6,7 @@
 #include "base/caps.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "sandbox/attachment_data.h"
 #include "sandbox/exec_parts.h"
 
 void exec_facts_free(struct exec_facts *facts)
@@ -106,6 +107,7 @@ int exec_store(struct exec *exec, struct err *err)
     struct json *facts = exec_facts_json(exec, &moment);
     struct scrubber *scrubber = sandbox_scrubber(exec->sandbox);
     struct json *masked = exec_masked_spec(exec->spec, scrubber, exec_kept(exec));
+    exec_put_size(exec, masked);
     bool fits = json_print(masked, &spec);
     json_free(masked);
     scrubber_unref(scrubber);

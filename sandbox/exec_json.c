@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/caps.h"
+#include "sandbox/attachment_data.h"
 #include "sandbox/exec_lookup.h"
 #include "sandbox/exec_output.h"
 #include "sandbox/exec_parts.h"
@@ -90,6 +91,17 @@ struct json *exec_masked_spec(const struct json *spec, const struct scrubber *sc
     return masked;
 }
 
+static void add_terminal(const struct source *source, const struct json *spec, struct json *record)
+{
+    static const char *const size[] = {"cols", "rows", NULL};
+    bool has = source->exec ? exec_has_terminal(source->exec) : json_get_bool(spec, "tty", false);
+    json_set_bool(record, "tty", has);
+    if (source->exec)
+        exec_put_size(source->exec, record);
+    else if (has)
+        copy_members(record, spec, size);
+}
+
 static void add_described(struct sandboxes *all, const struct source *source, struct json *record)
 {
     static const char *const names[] = {"cmd",   "workdir",       "timeout",          "max_output",
@@ -99,6 +111,7 @@ static void add_described(struct sandboxes *all, const struct source *source, st
     bool kept = source->exec && exec_kept(source->exec);
     struct json *spec = exec_masked_spec(source->spec, scrubber, kept);
     copy_members(record, spec, names);
+    add_terminal(source, spec, record);
     json_free(spec);
     scrubber_unref(scrubber);
 }

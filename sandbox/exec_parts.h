@@ -14,6 +14,7 @@
  * exec_output.c reading the journals, masked (exec_output.h, exec_piece.h)
  * exec_text.c   output as text in a record
  * follow.c      output as it comes (follow.h), in pieces (exec_chunk.h), as events
+ * attachment*.c who is attached (attachment.h): his seat and his input, what he is told
  * exec_scrub.c  masking of what was written down before a secret was known
  * exec_json.c   records as JSON; finding executions (exec_lookup.h) */
 

@@ -16,6 +16,8 @@ void exec_reader_add(struct exec *exec, struct exec_reader *reader)
 {
     pthread_mutex_lock(&exec->lock);
     reader->moved_ms = clock_now_ms();
+    reader->slow = false;
+    reader->at[0] = reader->at[1] = EXEC_UNREAD;
     reader->prev = NULL;
     reader->next = exec->readers;
     if (reader->next)

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "sandbox/attachment_data.h"
 #include "sandbox/exec_parts.h"
 #include "sandbox/fields.h"
 
@@ -331,6 +332,10 @@ static void on_started(struct channel *channel, const void *fields, size_t len)
     set_begun(exec);
     exec_pending_done(exec);
     take_keep(exec, fields, len);
+    if (!exec_take_terminal(exec, fields, len)) {
+        exec_kill_now(exec, 0, "its agent is older than terminals are");
+        return;
+    }
     (void)fields_u64(fields, len, TAG_STDIN_DONE, &stored);
     if (exec->feed && !exec->may_feed) {
         if (!feed_resume(exec->feed, stored)) {

@@ -154,6 +154,10 @@ void feed_stored(struct feed *feed, uint64_t done)
 
 bool feed_resume(struct feed *feed, uint64_t done)
 {
+    if (feed->anywhere) {
+        feed->anywhere = false;
+        feed->base = feed->sent = done;
+    }
     if (done < feed->base || done > feed->base + kept(feed))
         return false;
     forget(feed, done);

@@ -20,6 +20,7 @@ struct feed {
     bool keep;
     bool ended;    /* the source's end is known */
     bool end_sent; /* on this stream */
+    bool anywhere; /* where it begins, the agent says */
     uint64_t base; /* offset of the first byte kept */
     uint64_t sent;
     size_t start; /* where `base` lies in `bytes` */

@@ -6,6 +6,7 @@
 
 #include "base/caps.h"
 #include "base/clock.h"
+#include "sandbox/attachment_data.h"
 #include "sandbox/exec_lookup.h"
 #include "sandbox/exec_parts.h"
 #include "sandbox/follower.h"
@@ -50,7 +51,7 @@ bool follower_broken(struct follower *follower, struct err *ret_why)
 {
     if (!follower->exec)
         return false;
-    if (exec_reader_slow(follower->exec, &follower->reader)) {
+    if (follower->paces && exec_reader_slow(follower->exec, &follower->reader)) {
         (void)err_set(ret_why, ERR_SLOW_READER,
                       "the reader stood still for %d s while the command waited for it",
                       EXEC_SLOW_MS / 1000);
@@ -81,6 +82,8 @@ static void follower_unref(struct follower *follower)
     for (int i = 0; i < 2; i++)
         output_done(&follower->stored[i]);
     exec_unref(follower->exec);
+    if (follower->attachment)
+        attachment_unref(follower->attachment);
     event_done(&follower->never);
     buf_wipe(&follower->ready);
     free(follower);
@@ -159,6 +162,31 @@ static void tell_place(struct follower *follower)
     exec_reader_move(follower->exec, &follower->reader, at);
 }
 
+/* Of those who are attached only the writer is waited for. */
+static void set_pace(struct follower *follower)
+{
+    struct attachment_view view = {.writer = true};
+    if (!follower->exec)
+        return;
+    if (follower->attachment)
+        attachment_look(follower->attachment, &view);
+    if (view.writer && !follower->paces)
+        exec_reader_add(follower->exec, &follower->reader);
+    else if (!view.writer && follower->paces)
+        exec_reader_remove(follower->exec, &follower->reader);
+    follower->paces = view.writer;
+    if (follower->paces)
+        tell_place(follower);
+}
+
+static enum follow_turn next(struct follower *follower, int64_t *ret_again_ms)
+{
+    if (follower->attachment)
+        return follow_next_message(follower, ret_again_ms);
+    return follower->stream ? follow_next_bytes(follower, ret_again_ms)
+                            : follow_next_event(follower, ret_again_ms);
+}
+
 static ssize_t follow_read(void *arg, void *data, size_t len, struct err *err)
 {
     struct follower *follower = arg;
@@ -168,9 +196,8 @@ static ssize_t follow_read(void *arg, void *data, size_t len, struct err *err)
             *err = follower->cut;
             return follower->cut.code ? -1 : 0;
         }
-        enum follow_turn turn = follower->stream ? follow_next_bytes(follower, &again_ms)
-                                                 : follow_next_event(follower, &again_ms);
-        tell_place(follower);
+        enum follow_turn turn = next(follower, &again_ms);
+        set_pace(follower);
         if (turn == FOLLOW_WAIT) {
             buf_wipe(&follower->ready); /* there may be thousands who wait */
             if (again_ms)
@@ -199,7 +226,8 @@ static void follow_free(void *arg)
 {
     struct follower *follower = arg;
     if (follower->exec) {
-        exec_reader_remove(follower->exec, &follower->reader);
+        if (follower->paces)
+            exec_reader_remove(follower->exec, &follower->reader);
         atomic_store(&follower->gone, true);
         set_timer(follower);
     }
@@ -241,10 +269,7 @@ static int begin(struct follower *follower, struct pipe *pipe, struct err *err)
             return -1;
         }
     }
-    if (follower->exec) {
-        exec_reader_add(follower->exec, &follower->reader);
-        tell_place(follower);
-    }
+    set_pace(follower);
     pump_start(follower->all, &source, follower, NULL, &whole, pipe);
     return 0;
 }
@@ -264,6 +289,17 @@ int follow_bytes(struct sandboxes *all, const struct exec_key *key, int stream, 
     struct follower *follower = follower_new(all, key);
     follower->stream = stream;
     follower->position.offset[stream - 1] = offset;
+    return begin(follower, pipe, err);
+}
+
+int follow_attachment(struct attachment *attachment, const struct follow_position *from,
+                      struct pipe *pipe, struct err *err)
+{
+    struct sandbox *sandbox = attachment->sandbox;
+    const struct exec_key key = {.uid = sandbox->uid, .number = attachment->number};
+    struct follower *follower = follower_new(sandbox->all, &key);
+    follower->attachment = attachment_ref(attachment);
+    follower->position = *from;
     return begin(follower, pipe, err);
 }
 

@@ -132,12 +132,16 @@ static void put_error(struct follower *follower, const struct err *why)
     follower->over = true;
 }
 
-/* How it ended is not known: no exit. */
-static bool is_unknown(const struct json *record)
+bool follow_end_unknown(const struct json *record, struct err *ret_why)
 {
-    const char *code = json_get_text(json_get(record, "error"), "code");
-    return code && (strcmp(code, err_code_name(ERR_STREAM_LOST)) == 0 ||
-                    strcmp(code, err_code_name(ERR_SANDBOX_GONE)) == 0);
+    const struct json *error = json_get(record, "error");
+    const char *code = json_get_text(error, "code");
+    const char *message = json_get_text(error, "message");
+    bool lost = code && strcmp(code, err_code_name(ERR_STREAM_LOST)) == 0;
+    if (!lost && (!code || strcmp(code, err_code_name(ERR_SANDBOX_GONE)) != 0))
+        return false;
+    (void)err_set(ret_why, lost ? ERR_STREAM_LOST : ERR_SANDBOX_GONE, "%s", message ? message : "");
+    return true;
 }
 
 static void put_end(struct follower *follower)
@@ -151,7 +155,7 @@ static void put_end(struct follower *follower)
         put_error(follower, &err);
         return;
     }
-    bool unknown = is_unknown(record);
+    bool unknown = follow_end_unknown(record, &err);
     struct json *event = event_new(follower, unknown ? "error" : "exit");
     if (unknown)
         json_set(event, "error", json_copy(json_get(record, "error")));

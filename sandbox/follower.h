@@ -11,10 +11,12 @@ struct follower {
     struct sandboxes *all;
     char uid[UID_LEN];
     int64_t number;
-    struct exec *exec;         /* NULL: it is in the store only */
-    struct output stored[2];   /* then */
-    struct event never;        /* then */
-    struct exec_reader reader; /* else */
+    struct exec *exec;             /* NULL: it is in the store only */
+    struct output stored[2];       /* then */
+    struct event never;            /* then */
+    struct exec_reader reader;     /* else */
+    bool paces;                    /* it is among the exec's readers */
+    struct attachment *attachment; /* that it belongs to; NULL: none */
     struct follow_position position;
     struct buf ready; /* made, of which `given` bytes were given */
     size_t given;
@@ -46,7 +48,10 @@ enum follow_turn {
 enum follow_turn follow_next_event(struct follower *follower, int64_t *ret_again_ms);
 enum follow_turn follow_next_bytes(struct follower *follower, int64_t *ret_again_ms);
 
-/* What both are made from. */
+/* How it ended is not known: that is no exit. */
+bool follow_end_unknown(const struct json *record, struct err *ret_why);
+
+/* What all are made from. */
 int follower_output(struct follower *follower, int stream, struct output *ret_output,
                     struct err *err) must_check;
 void follower_output_done(struct follower *follower, struct output *output);

@@ -159,10 +159,10 @@ static void set_networks(struct json *json, const struct policy *policy)
 
 static void set_features(struct json *features, const struct sandboxes *all)
 {
-    static const char *const have[] = {"exec",    "stdin",  "detach",      "stream",
-                                       "signal",  "files",  "archive",     "tree",
-                                       "secrets", "events", "idempotency", "previews"};
-    static const char *const lack[] = {"tty", "attach", "watch", "sessions", "network_policy"};
+    static const char *const have[] = {"exec",        "stdin",    "detach", "stream",  "signal",
+                                       "files",       "archive",  "tree",   "secrets", "events",
+                                       "idempotency", "previews", "tty",    "attach"};
+    static const char *const lack[] = {"watch", "sessions", "network_policy"};
     for (size_t i = 0; i < ARRAY_LEN(have); i++) {
         json_set_bool(features, have[i], true);
     }

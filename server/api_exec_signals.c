@@ -1,8 +1,6 @@
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "sandbox/call.h"
@@ -10,6 +8,7 @@
 #include "sandbox/sandboxes.h"
 #include "server/route.h"
 #include "server/routes.h"
+#include "server/signal_name.h"
 #include "server/subject.h"
 
 #define GRACE_MS 2000
@@ -111,21 +110,6 @@ static void signal_body_done(struct signal_body *body)
     free(body->signal);
 }
 
-/* "TERM", as records name it, or "SIGTERM". 0: no such signal. */
-static int signal_of(const char *name)
-{
-    if (str_starts(name, "SIG")) {
-        name += 3;
-    }
-    for (int number = 1; number < SIGRTMIN; number++) {
-        const char *known = sigabbrev_np(number);
-        if (known && strcmp(known, name) == 0) {
-            return number;
-        }
-    }
-    return 0;
-}
-
 static enum verdict post_signal(struct request *request)
 {
     struct err err = {0};
@@ -136,7 +120,7 @@ static enum verdict post_signal(struct request *request)
         json_decode(json, signal_fields, "", &body, &err) < 0) {
         return reply_problem(request, &err);
     }
-    int number = signal_of(body.signal);
+    int number = signal_of_name(body.signal);
     if (!number) {
         err_set(&err, ERR_INVALID_FIELD, "field 'signal' must be a name such as TERM or INT");
         return reply_problem(request, &err);

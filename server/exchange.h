@@ -35,6 +35,7 @@ enum body_plan {
 struct http;
 struct proxied;
 struct upstream;
+struct session;
 
 struct reply {
     int status;
@@ -45,6 +46,7 @@ struct reply {
     size_t len;
     struct pipe *pipe;         /* instead of the body */
     struct upstream *upstream; /* or its */
+    struct session *session;   /* or a WebSocket of ours */
     int64_t pipe_length;
     uint64_t pipe_sent;
     bool close;    /* the connection ends with it */

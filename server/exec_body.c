@@ -7,11 +7,15 @@
 #include "base/buf.h"
 #include "base/caps.h"
 
+#define DEFAULT_COLUMNS 80
+#define DEFAULT_ROWS 24
+
 struct exec_body {
     struct text_list cmd;
     struct text_map env;
     char *stdin_text, *stdin_encoding, *workdir, *on_disconnect;
     int64_t timeout_ms, max_output, disconnect_grace_ms; /* timeout: -1: not given */
+    int64_t columns, rows;
     bool tty, detach;
 };
 
@@ -48,6 +52,12 @@ static const struct json_field exec_fields[] = {
      .min = 0,
      .max = CAP_JSON_OUTPUT},
     {.name = "tty", .decode = json_decode_bool, .offset = BODY(tty)},
+    {.name = "cols",
+     .decode = json_decode_int,
+     .offset = BODY(columns),
+     .min = 1,
+     .max = UINT16_MAX},
+    {.name = "rows", .decode = json_decode_int, .offset = BODY(rows), .min = 1, .max = UINT16_MAX},
     {.name = "detach", .decode = json_decode_bool, .offset = BODY(detach)},
     {.name = "on_disconnect", .decode = json_decode_text, .offset = BODY(on_disconnect), .max = 16},
     {.name = "disconnect_grace",
@@ -123,6 +133,22 @@ static int stdin_take(const struct exec_body *body, struct exec_spec *spec, stru
     return ok ? 0 : bad(err, "stdin", "is not base64");
 }
 
+/* What is typed comes by attachments. */
+static int terminal_take(const struct exec_body *body, struct exec_spec *spec, struct err *err)
+{
+    if (!body->tty)
+        return body->columns || body->rows
+                   ? bad(err, body->columns ? "cols" : "rows", "is the size of a terminal: set tty")
+                   : 0;
+    if (body->stdin_text || body->stdin_encoding)
+        return bad(err, body->stdin_text ? "stdin" : "stdin_encoding",
+                   "must be absent with tty: attach, and type");
+    spec->columns = body->columns ? (unsigned)body->columns : DEFAULT_COLUMNS;
+    spec->rows = body->rows ? (unsigned)body->rows : DEFAULT_ROWS;
+    spec->stdin_kind = EXEC_STDIN_PIPE;
+    return 0;
+}
+
 /* A detached one has no timeout unless it asks for one: it ends with its sandbox. */
 static int timeout_of(const struct exec_body *body, const struct sandboxes_config *config,
                       int64_t *ret_ms, struct err *err)
@@ -134,7 +160,7 @@ static int timeout_of(const struct exec_body *body, const struct sandboxes_confi
     }
     *ret_ms = body->timeout_ms;
     if (body->timeout_ms < 0) {
-        *ret_ms = body->detach ? 0 : config->exec_timeout_ms;
+        *ret_ms = body->detach || body->tty ? 0 : config->exec_timeout_ms;
     }
     return 0;
 }
@@ -142,15 +168,13 @@ static int timeout_of(const struct exec_body *body, const struct sandboxes_confi
 static int spec_of(struct exec_body *body, const struct sandboxes_config *config, bool patient,
                    struct exec_spec *spec, struct err *err)
 {
-    if (body->tty) {
-        return err_set(err, ERR_NOT_SUPPORTED, "field 'tty' is not supported yet");
-    }
     const char *leave = body->on_disconnect;
     if (leave && strcmp(leave, "kill") != 0 && strcmp(leave, "keep") != 0) {
         return bad(err, "on_disconnect", "must be kill or keep");
     }
     if (timeout_of(body, config, &spec->timeout_ms, err) < 0 || argv_check(&body->cmd, err) < 0 ||
-        env_check(&body->env, "env", err) < 0 || stdin_take(body, spec, err) < 0) {
+        env_check(&body->env, "env", err) < 0 || stdin_take(body, spec, err) < 0 ||
+        terminal_take(body, spec, err) < 0) {
         return -1;
     }
     spec->cmd = body->cmd;
@@ -160,7 +184,7 @@ static int spec_of(struct exec_body *body, const struct sandboxes_config *config
     body->env = (struct text_map){0};
     spec->max_output = body->max_output;
     spec->disconnect_grace_ms = body->disconnect_grace_ms;
-    spec->keep = leave ? strcmp(leave, "keep") == 0 : body->detach || patient;
+    spec->keep = leave ? strcmp(leave, "keep") == 0 : body->detach || body->tty || patient;
     return 0;
 }
 

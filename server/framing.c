@@ -1,11 +1,9 @@
 #include "server/framing.h"
 
-#include <stdbool.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/caps.h"
-#include "base/str.h"
 
 static size_t count_named(const struct text_field *headers, size_t count, const char *name)
 {
@@ -23,6 +21,20 @@ const char *framing_header(const struct text_field *headers, size_t count, const
             return headers[i].value;
     }
     return NULL;
+}
+
+bool framing_element(const char **list, struct str *ret_element)
+{
+    const char *at = *list + strspn(*list, ", \t");
+    size_t len = strcspn(at, ",");
+
+    if (!*at)
+        return false;
+    *list = at + len;
+    while (len && (at[len - 1] == ' ' || at[len - 1] == '\t'))
+        len--;
+    *ret_element = (struct str){at, len};
+    return true;
 }
 
 /* Control characters would be another line to somebody else; bytes beyond ASCII are nobody's

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/str.h"
 
 struct text_field { /* name and value of a header */
     char *name;
@@ -21,3 +23,5 @@ int framing_check(const char *version, const struct text_field *headers, size_t 
                   int64_t *ret_body_length, struct err *err) must_check;
 /* The value of the first header of that name, or NULL. */
 const char *framing_header(const struct text_field *headers, size_t count, const char *name);
+/* The next element of a comma list, without blanks around it; moves LIST on. False at the end. */
+bool framing_element(const char **list, struct str *ret_element);

@@ -7,6 +7,7 @@
 #include "server/http_impl.h"
 #include "server/origin.h"
 #include "server/proxy.h"
+#include "server/web_socket.h"
 
 /* What every request passes before its handler: framing, target, Host and Origin, route, key,
  * query. */
@@ -85,14 +86,10 @@ static const char *given_key(const struct request *request)
     return request_header(request, "X-API-Key");
 }
 
-static int check_caller(struct request *request, struct err *err)
+static int check_key(struct request *request, const char *key, struct err *err)
 {
     const struct route *route = request->match.route;
-    const char *key = given_key(request);
 
-    request->caller.owner = request->owner;
-    if (route->flags & ROUTE_PUBLIC)
-        return 0;
     if (callers_keyed(request->http->callers) && !key)
         return err_set(err, ERR_UNAUTHENTICATED, "no API key came with the request");
     if (callers_check(request->http->callers, key ? key : "", request->owner,
@@ -101,6 +98,24 @@ static int check_caller(struct request *request, struct err *err)
     if ((route->flags & ROUTE_ADMIN) && !request->caller.admin)
         return err_set(err, ERR_FORBIDDEN, "this needs a key with the role admin");
     return 0;
+}
+
+static int check_caller(struct request *request, struct err *err)
+{
+    const struct route *route = request->match.route;
+    const char *key = given_key(request);
+
+    request->caller.owner = request->owner;
+    if (route->flags & ROUTE_PUBLIC)
+        return 0;
+    if (!key && (route->flags & ROUTE_WEB_SOCKET)) {
+        char *offered = web_socket_key(request);
+        int rc = check_key(request, offered, err);
+
+        free_secret(offered, offered ? strlen(offered) : 0);
+        return rc;
+    }
+    return check_key(request, key, err);
 }
 
 static int check_query(struct request *request, struct err *err)

@@ -12,6 +12,7 @@
 #include "server/http_impl.h"
 #include "server/problem.h"
 #include "server/relay.h"
+#include "server/sessions.h"
 #include "server/upstream.h"
 
 #define READ_BLOCK (64 * KIB)
@@ -35,6 +36,9 @@ static void drop_pipe(struct reply *reply)
     reply->pipe = NULL;
     upstream_done(reply->upstream, false);
     reply->upstream = NULL;
+    if (reply->session)
+        reply->session->ops->free(reply->session);
+    reply->session = NULL;
 }
 
 void reply_done(struct reply *reply)
@@ -194,6 +198,13 @@ enum verdict reply_upstream(struct request *request, struct upstream *upstream)
     return DONE;
 }
 
+enum verdict reply_switched(struct request *request, struct session *session)
+{
+    reply_set(request, 101, NULL);
+    request->reply.session = session;
+    return DONE;
+}
+
 /* --- the body's source --------------------------------------------------------------------------
  */
 
@@ -303,10 +314,29 @@ static void upgraded(/* NOLINT(readability-function-size) */
     relay_begin(sessions, &ends);
 }
 
+/* The signature is libmicrohttpd's. */
+static void switched(/* NOLINT(readability-function-size) */
+                     void *cls, struct MHD_Connection *connection, void *context, const char *extra,
+                     size_t extra_len, MHD_socket fd, struct MHD_UpgradeResponseHandle *urh)
+{
+    struct request *request = cls;
+    struct session *session = TAKE_PTR(request->reply.session);
+    struct sessions *sessions = request->http->sessions;
+
+    (void)context;
+    connection_upgraded(request, connection);
+    session->fd = fd;
+    session->urh = urh;
+    session->ops->early(session, extra, extra_len);
+    sessions_begin(sessions, session);
+}
+
 static struct MHD_Response *make_response(struct request *request)
 {
     struct reply *reply = &request->reply;
 
+    if (reply->session)
+        return MHD_create_response_for_upgrade(switched, request);
     if (reply->upstream && reply->status == 101)
         return MHD_create_response_for_upgrade(upgraded, request);
     if (reply->pipe || (reply->upstream && has_body(request))) {

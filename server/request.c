@@ -124,15 +124,19 @@ bool request_query(const struct request *request, const char *name, struct str *
 int request_query_int(const struct request *request, const char *name, int64_t min, int64_t max,
                       int64_t *value, struct err *err)
 {
-    struct str text;
-    uint64_t number;
+    struct str text, digits;
+    uint64_t number = 0;
 
     if (!request_query(request, name, &text))
         return 0;
-    if (!str_to_u64(text, INT64_MAX, &number) || (int64_t)number < min || (int64_t)number > max)
+    bool minus = min < 0 && text.len && text.ptr[0] == '-';
+    digits = minus ? (struct str){text.ptr + 1, text.len - 1} : text;
+    bool good = str_to_u64(digits, INT64_MAX, &number);
+    int64_t given = minus ? -(int64_t)number : (int64_t)number;
+    if (!good || given < min || given > max)
         return err_set(err, ERR_INVALID_FIELD, "%s: must be a number from %lld to %lld", name,
                        (long long)min, (long long)max);
-    *value = (int64_t)number;
+    *value = given;
     return 0;
 }
 

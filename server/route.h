@@ -19,6 +19,7 @@ enum {
     /* After its first wait it blocks no more: its resume functions run on libmicrohttpd's thread,
      * once the body has come. */
     ROUTE_INLINE = 1 << 7,
+    ROUTE_WEB_SOCKET = 1 << 8, /* the key may come as a subprotocol, too (web_socket.h) */
 };
 
 struct route {

@@ -8,7 +8,8 @@ extern const struct route_table health_routes;  /* api_health.c */
 extern const struct route_table sandbox_routes; /* api_sandboxes.c */
 extern const struct route_table exec_routes;    /* api_execs.c */
 extern const struct route_table exec_signal_routes;
-extern const struct route_table file_routes; /* api_files.c */
+extern const struct route_table attach_routes; /* api_attach.c */
+extern const struct route_table file_routes;   /* api_files.c */
 extern const struct route_table file_edit_routes;
 extern const struct route_table archive_routes; /* api_archive.c */
 extern const struct route_table preview_routes;

@@ -8,26 +8,11 @@
 /* --- lists -------------------------------------------------------------------------------------
  */
 
-/* The next element of a comma list, without blanks around it; false at the end. */
-static bool next_element(const char **list, struct str *ret_element)
-{
-    const char *at = *list + strspn(*list, ", \t");
-    size_t len = strcspn(at, ",");
-
-    if (!*at)
-        return false;
-    *list = at + len;
-    while (len && (at[len - 1] == ' ' || at[len - 1] == '\t'))
-        len--;
-    *ret_element = (struct str){at, len};
-    return true;
-}
-
 static bool list_has(const char *list, const char *word)
 {
     struct str element;
 
-    while (next_element(&list, &element)) {
+    while (framing_element(&list, &element)) {
         if (element.len == strlen(word) && strncasecmp(element.ptr, word, element.len) == 0)
             return true;
     }

@@ -37,10 +37,6 @@ def test_home_and_user(client, box):
     assert client.exec(box, "echo $HOME; id -u; id -g")["stdout"] == "/home/sandbox\n1000\n1000\n"
 
 
-def test_what_does_not_exist_yet_is_said(client, box):
-    client.exec_problem(box, ["true"], 422, "not_supported", tty=True)
-
-
 @pytest.mark.skipif(bool(WRAPPER), reason="memory under valgrind says nothing")
 def test_b34_memory_stays_bounded(server, client, box):
     if "SAN" in "".join(name for name in os.environ if name.endswith("SAN_OPTIONS")):

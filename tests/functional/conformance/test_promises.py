@@ -6,6 +6,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from attaching import Attached
 from events import stream
 from server import ROOT
 
@@ -64,16 +65,16 @@ def use_of_each_feature(client, box):
         "idempotency": lambda: client.request("POST", at + "/execs", headers={"Idempotency-Key": "feature"}, json={"cmd": ["true"]}),
         "previews": lambda: post("/previews", port=8000, wait=False),
         "private_previews": lambda: post("/previews", port=8001, wait=False, visibility="private"),
-        "tty": lambda: post("/execs", cmd=["true"], tty=True),
+        "tty": lambda: post("/execs", 202, cmd=["true"], tty=True),
         "network_policy": lambda: client.request("POST", "/v1/sandboxes", json={"image": client.image, "network": "only-this"}),
-        "attach": lambda: client.request("GET", at + "/execs/1/attach"),
+        "attach": lambda: Attached(client, box, post("/execs", 202, cmd=["true"], detach=True).json()["id"]).leave(),
         "archive": lambda: client.request("GET", at + "/archive?path=."),
         "watch": lambda: client.request("GET", at + "/watch?path=."),
         "sessions": lambda: post("/sessions"),
     }
 
 
-ROUTES = ("attach", "archive", "watch", "sessions")
+ROUTES = ("archive", "watch", "sessions")
 
 
 def test_features_are_what_works(client, capabilities):
