@@ -152,6 +152,9 @@ static void set_networks(struct json *json, const struct policy *policy)
 {
     struct json *networks = json_set_array(json, "networks");
     json_add_text(networks, policy->network);
+    if (policy->allow_no_network && strcmp(policy->network, "none") != 0) {
+        json_add_text(networks, "none");
+    }
     if (policy->allow_host_network && strcmp(policy->network, "host") != 0) {
         json_add_text(networks, "host");
     }

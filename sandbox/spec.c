@@ -515,7 +515,8 @@ static int names_check(const struct sandbox_spec *spec, const struct policy *pol
         return bad(err, "runtime_class", "must be the name of a RuntimeClass");
     }
     bool host = policy->allow_host_network && strcmp(spec->network, "host") == 0;
-    if (strcmp(spec->network, policy->network) != 0 && !host) {
+    bool none = policy->allow_no_network && strcmp(spec->network, "none") == 0;
+    if (strcmp(spec->network, policy->network) != 0 && !host && !none) {
         return err_set(err, ERR_NOT_SUPPORTED,
                        "field 'network': only '%s' is supported by this server%s", policy->network,
                        strcmp(spec->network, "host") == 0

@@ -38,7 +38,7 @@ struct policy {
     const char *workdir, *cpu, *cpu_request, *memory, *memory_request, *storage;
     const char *max_cpu, *max_memory, *max_storage;
     const char *runtime_class, *network;
-    bool allow_host_network; /* beside `network` */
+    bool allow_host_network, allow_no_network; /* beside `network` */
     int64_t ready_timeout_ms, max_ready_timeout_ms, ttl_ms, max_lifetime_ms;
     int64_t unschedulable_after_ms; /* how long to hope for a node */
 };

@@ -103,6 +103,7 @@ static struct sandboxes_config domain_config(const struct parts *parts)
                    .runtime_class = o->runtime_class,
                    .network = o->network,
                    .allow_host_network = o->allow_host_network && strcmp(o->driver, "local") == 0,
+                   .allow_no_network = strcmp(o->driver, "docker") == 0,
                    .ready_timeout_ms = o->ready_timeout_ms,
                    .max_ready_timeout_ms = o->max_ready_timeout_ms,
                    .ttl_ms = o->ttl_ms,
