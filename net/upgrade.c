@@ -255,14 +255,16 @@ static ssize_t tls_send(void *arg, const void *data, size_t len)
 {
     struct upgraded *upgraded = arg;
     size_t done = 0;
-    return tls_result(curl_easy_send(upgraded->handle->curl, data, len, &done), done);
+    CURLcode code = curl_easy_send(upgraded->handle->curl, data, len, &done);
+    return tls_result(code, done);
 }
 
 static ssize_t tls_recv(void *arg, void *data, size_t len)
 {
     struct upgraded *upgraded = arg;
     size_t done = 0;
-    return tls_result(curl_easy_recv(upgraded->handle->curl, data, len, &done), done);
+    CURLcode code = curl_easy_recv(upgraded->handle->curl, data, len, &done);
+    return tls_result(code, done);
 }
 
 static void tls_free(void *arg)
