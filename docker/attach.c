@@ -102,7 +102,7 @@ static void end_of(const struct attached *self, const struct err *lost, struct e
         (void)err_set(ret_why, ERR_STREAM_LOST, "the stream to the agent was cut: %s",
                       lost->code != ERR_NONE ? lost->msg : "within a frame");
     else if (is_runtimes(text))
-        (void)err_set(ret_why, ERR_AGENT_FAILED, "exec in the container: %s", text);
+        (void)err_set(ret_why, ERR_CONTAINER_START, "exec in the container: %s", text);
     else /* before its first byte: nothing listens yet, or it has been refused */
         (void)err_set(ret_why, ERR_NOT_READY, "attach ended: %s",
                       text[0] != '\0' ? text : "it said nothing");
@@ -220,7 +220,7 @@ static int refused(const struct err *why, struct err *err)
     if (why->code == ERR_BACKEND_NOT_FOUND || why->code == ERR_BACKEND_CONFLICT)
         return err_set(err, ERR_SANDBOX_GONE, "%s", why->msg);
     if (is_runtimes(why->msg))
-        return err_set(err, ERR_AGENT_FAILED, "%s", why->msg);
+        return err_set(err, ERR_CONTAINER_START, "%s", why->msg);
     return err_set(err, why->code, "%s", why->msg);
 }
 

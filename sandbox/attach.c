@@ -249,7 +249,7 @@ static void link_up(void *arg, const struct link_hello *hello)
 static bool hopeless(enum err_code code)
 {
     return code == ERR_BACKEND_FORBIDDEN || code == ERR_BACKEND_UNAUTHORIZED ||
-           code == ERR_NOT_SUPPORTED || code == ERR_AGENT_FAILED;
+           code == ERR_NOT_SUPPORTED || code == ERR_CONTAINER_START;
 }
 
 /* The third cut, the sixth, the twelfth: a stream that breaks all day must not fill the events. */
