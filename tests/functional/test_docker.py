@@ -70,7 +70,7 @@ STREAMS = {
     "one byte a write": ExecScript(shape=one_byte_writes),
     "heads of frames cut 3|5": ExecScript(shape=odd_writes),
     "an empty frame before each": ExecScript(shape=lambda data: [framed(1, b""), data]),
-    "as of standard input": ExecScript(shape=lambda data: [b"\0" + data[1:]]),
+    "as of standard input": ExecScript(shape=lambda data: [b"\0" + data[1:] if data[0] == 1 else data]),
     "words of the engine in between": ExecScript(shape=lambda data: [framed(3, b"a warning"), data]),
 }
 
@@ -121,7 +121,7 @@ def test_b30_a_runtime_that_cannot_start_the_agent(client, engine):
     """The engine says that in the stream, where the output would be; it is nobody's output."""
     words = b'OCI runtime exec failed: exec failed: unable to start container process: exec: "/opt/podsandbox/podsandbox-agent": permission denied: unknown\r\n'
     engine.script_exec(ExecScript(run=False, with_head=framed(1, words), then=lambda stream: stream.finish()), 1000)
-    problem = client.create_problem(502, "agent_failed", id="no-exec")
+    problem = client.create_problem(422, "container_start_failed", id="no-exec")
     assert "permission denied" in problem["detail"] and "OCI runtime" in problem["detail"]
     engine.clear()
     client.delete("no-exec")
