@@ -415,14 +415,15 @@ struct json *sandbox_json(struct sandbox *sandbox)
 /* --- the record as text, kept ------------------------------------------------------------------
  */
 
-/* All that a record shows of a running sandbox, but for what never changes. */
+/* All that a record shows of a running sandbox, but for what never changes. Compared as a whole: no
+ * padding. */
 struct shown_facts {
     uint64_t version;        /* of labels, secrets and ttl */
     const char *public_spec; /* only compared */
     int64_t created, since, ready, deadline;
     uint64_t memory_limit, pids_limit, cpu_milli, box_pids_limit, storage_limit;
     size_t running_execs;
-    char box_uid[UID_LEN], name[64], node[254], container_id[128];
+    char box_uid[UID_LEN], name[64], node[256], container_id[128];
 };
 
 struct shown_record {
