@@ -23,7 +23,7 @@ void entry_chunk_write(uint8_t ret_header[ENTRY_CHUNK_HEADER], uint32_t len, uin
     wire_put_u64(ret_header + 4, offset);
 }
 
-static void go_to(struct entry_parser *parser, int state, size_t want)
+static void go_to(struct entry_parser *parser, enum entry_state state, size_t want)
 {
     parser->state = state;
     parser->have = 0;

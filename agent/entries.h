@@ -24,9 +24,11 @@ enum entry_end {
     ENTRY_CUT = 3,        /* what lacks will not come: it is not to be kept */
 };
 
+enum entry_state { ENTRY_IN_LENGTH, ENTRY_IN_HEAD, ENTRY_IN_CHUNK_HEADER, ENTRY_IN_CHUNK };
+
 /* Takes bytes in any pieces. Treats its input as hostile. */
 struct entry_parser {
-    enum { ENTRY_IN_LENGTH, ENTRY_IN_HEAD, ENTRY_IN_CHUNK_HEADER, ENTRY_IN_CHUNK } state;
+    enum entry_state state;
     size_t have, want;
     uint64_t offset; /* of the chunk's next byte */
     uint32_t left;   /* of the chunk */
