@@ -6,6 +6,8 @@ const PROTOCOL = "podsandbox.v1";
 const REPLAY = 256 * 1024; // bytes of earlier output that are asked for
 const STDIN = 0, STDOUT = 1, STDERR = 2, RESIZE = 4;
 const RETRY_MS = [300, 700, 1500, 3000, 5000];
+const STEADY_MS = 5000; // a connection that lived as long was a good one
+const HELD_INPUT = 4096; // characters that are typed while the screen catches up
 
 const base64url = (text) => btoa(String.fromCharCode(...new TextEncoder().encode(text))).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 
@@ -15,9 +17,9 @@ function protocols() {
 }
 
 export class Attachment {
-    /* `on`: {started, output(bytes, isReplay), writer, resized, gap, error, exit, state}. `state` is one of connecting, open, waiting, ended. */
+    /* `on`: {started, output(bytes, isReplay), writer, resized, gap, error, exit, state}. `state` is one of connecting, open, waiting, behind, ended. */
     constructor(id, number, on) {
-        Object.assign(this, {id, number, on, failures: 0, seen: null, writer: false});
+        Object.assign(this, {id, number, on, failures: 0, seen: null, writer: false, held: ""});
         this.encoder = new TextEncoder();
         this.connect();
     }
@@ -50,7 +52,27 @@ export class Attachment {
         if (this.closed || this.ended) return;
         this.wantsWriter ||= this.writer;
         this.writer = false;
+        if (Date.now() - this.openedAt > STEADY_MS) this.failures = 0;
         this.retry();
+    }
+
+    /* A WebSocket cannot be told to wait. When more comes than can be drawn it is closed, and what was missed asked
+       for afterwards, or as much of it as was kept. */
+    pause() {
+        if (!this.isOpen || this.ended) return;
+        this.socket.onmessage = this.socket.onclose = null;
+        this.socket.close();
+        this.socket = null;
+        this.wantsWriter ||= this.writer;
+        this.writer = false;
+        this.paused = true;
+        this.on.state("behind");
+    }
+
+    resume() {
+        if (!this.paused || this.closed) return;
+        this.paused = false;
+        this.connect();
     }
 
     retry() {
@@ -83,12 +105,14 @@ export class Attachment {
     control(message) {
         switch (message.type) {
         case "started":
-            this.failures = 0;
+            this.openedAt = Date.now();
             this.seen = message.offset ?? 0;
             this.writer = message.writer;
             this.wantsWriter = false;
             this.on.state("open");
             this.on.started(message);
+            this.input(this.held);
+            this.held = "";
             break;
         case "writer":
             this.writer = message.writer;
@@ -117,8 +141,8 @@ export class Attachment {
     }
 
     input(text) {
-        if (!this.isOpen || !this.writer) return;
-        this.send(STDIN, this.encoder.encode(text));
+        if (this.paused && this.wantsWriter) this.held = (this.held + text).slice(-HELD_INPUT);
+        if (text && this.isOpen && this.writer) this.send(STDIN, this.encoder.encode(text));
     }
 
     binary(text) {

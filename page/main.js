@@ -13,6 +13,7 @@ const SHORTCUTS = [
     ["Esc", "Close, clear the filter, or go back to the list"],
     ["Ctrl+S", "Save the file that is edited"],
     ["Ctrl+Shift+↑", "Leave the terminal, for its tab"],
+    ["Ctrl+C, Ctrl+Shift+V", "In the terminal: copy what is selected, paste"],
     ["t", "Light or dark"],
     ["?", "These shortcuts"],
 ];

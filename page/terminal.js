@@ -14,6 +14,8 @@ const THEME = {
 };
 const FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace";
 
+const BEHIND = 8 * 1024 * 1024; // bytes that wait to be drawn
+
 let library = null; // loaded when the first terminal is opened
 
 function load() {
@@ -30,12 +32,13 @@ class Screen {
         Object.assign(this, {tab, number});
         this.holder = h("div", {class: "screen"});
         this.state = h("span", {class: "quiet", role: "status"});
-        this.take = button("Take over", {title: "Type here instead of where it is open now", onclick: () => this.attachment.takeover(), hidden: true});
+        this.take = button("Take over", {title: "Type here instead of where it is open now", onclick: () => (this.attachment.takeover(), this.terminal.focus()), hidden: true});
         this.element = h("div", {class: "terminal-box"}, this.holder);
         this.terminal = new Terminal({fontFamily: FONT, fontSize: 13, lineHeight: 1.2, cursorBlink: true, scrollback: 5000, theme: THEME, macOptionIsMeta: true});
         this.fitting = new FitAddon();
         this.terminal.loadAddon(this.fitting);
         this.replaying = 0;
+        this.waiting = 0; // bytes that are not drawn yet
     }
 
     start() {
@@ -69,12 +72,21 @@ class Screen {
 
     /* An answer of the terminal to what it is told again must not be typed into the program. */
     write(bytes, isReplay) {
-        if (!isReplay) return this.terminal.write(bytes);
-        this.replaying++;
-        this.terminal.write(bytes, () => this.replaying--);
+        this.replaying += isReplay;
+        this.waiting += bytes.length;
+        if (this.waiting > BEHIND) this.attachment.pause();
+        this.terminal.write(bytes, () => {
+            this.replaying -= isReplay;
+            this.waiting -= bytes.length;
+            if (this.waiting === 0) this.attachment.resume();
+        });
     }
 
     key(event) {
+        if (event.ctrlKey && !event.shiftKey && event.key === "c" && this.terminal.hasSelection()) {
+            if (event.type === "keyup") this.terminal.clearSelection();
+            return false; // the browser copies
+        }
         if (!(event.ctrlKey && event.shiftKey && event.key === "ArrowUp")) return true;
         if (event.type === "keydown") this.tab.leave();
         return false;
@@ -88,6 +100,15 @@ class Screen {
     started(message) {
         this.terminal.resize(message.cols ?? this.terminal.cols, message.rows ?? this.terminal.rows);
         this.showWriter(message.writer);
+        if (!this.wasStarted && message.offset > 0) this.redraw();
+        this.wasStarted = true;
+    }
+
+    /* A program that draws the whole screen does so again for another size: its beginning was not sent. */
+    redraw() {
+        const {cols, rows} = this.terminal;
+        this.attachment.resize(cols, rows - 1);
+        this.attachment.resize(cols, rows);
     }
 
     showWriter(writer) {
@@ -102,7 +123,7 @@ class Screen {
     }
 
     showState(state) {
-        const words = {connecting: "Connecting…", waiting: "Reconnecting…", ended: "Ended", open: this.attachment?.writer ? "" : "Watching: someone else types here"};
+        const words = {connecting: "Connecting…", waiting: "Reconnecting…", behind: "Catching up…", ended: "Ended", open: this.attachment?.writer ? "" : "Watching: someone else types here"};
         setText(this.state, words[state]);
         this.element.dataset.state = state;
     }
@@ -127,7 +148,8 @@ export class TerminalTab {
         this.tools = h("div", {class: "strip-tools"});
         this.place = h("div", {class: "screens"});
         this.problem = h("div");
-        this.element = h("div", {class: "terminals"}, h("div", {class: "strip-bar"}, this.strip, h("span", {class: "bar-gap"}), this.tools), this.problem, this.place);
+        this.bar = h("div", {class: "strip-bar", hidden: true}, this.strip, h("span", {class: "bar-gap"}), this.tools);
+        this.element = h("div", {class: "terminals"}, this.bar, this.problem, this.place);
     }
 
     start() {
@@ -145,17 +167,23 @@ export class TerminalTab {
         this.view.focusTab({name: "terminal"});
     }
 
-    /* The terminals that run already; a new one where there is none. */
+    /* The terminals that run already. To look at a sandbox starts nothing in it. */
     async find() {
         try {
             const {items} = await get(["sandboxes", this.id, "execs"], {limit: 100});
             if (this.stopped) return;
             this.running = items.filter((exec) => exec.tty && exec.state === "running").reverse();
             if (this.running.length) await this.open(this.running.at(-1).id);
-            else await this.create();
+            else this.offer();
         } catch (problem) {
             this.show(problem);
         }
+    }
+
+    offer() {
+        this.drawStrip();
+        this.place.replaceChildren(h("div", {class: "empty card"}, h("h2", {}, "No terminal is open"), h("p", {class: "quiet"}, "One goes on in the sandbox when this page is closed, and is found here again."),
+            button("Open a terminal", {kind: "primary", onclick: () => this.create()})));
     }
 
     show(problem) {
@@ -187,6 +215,7 @@ export class TerminalTab {
     drawStrip() {
         const {screen} = this;
         const choices = this.running.map((exec, at) => button(`Terminal ${at + 1}`, {kind: "segment", title: `Command #${exec.id}: ${commandLine(exec.cmd)}`, "aria-pressed": exec.id === screen?.number, onclick: () => this.open(exec.id)}));
+        this.bar.hidden = choices.length === 0 && !screen;
         this.strip.replaceChildren(...choices, iconButton("New terminal", "plus", {kind: "quiet", onclick: () => this.create()}));
         this.tools.replaceChildren(...(screen ? [screen.state, screen.take, !screen.isOver && button("End", {kind: "quiet", title: "End this terminal and what runs in it", onclick: () => this.end(screen)})].filter(Boolean) : []));
     }

@@ -119,7 +119,7 @@ class Page:
             what = event.get("params", {})
             if event["method"] == "Log.entryAdded" and what["entry"]["level"] in ("error", "warning"):
                 entry = what["entry"]
-                if entry["source"] == "network" and any(f"status of {status} " in entry["text"] for status in self.expected):
+                if entry["source"] == "network" and any(f"status of {status} " in entry["text"] or f"response code: {status}" in entry["text"] for status in self.expected):
                     continue
                 found.append(f"{entry['source']}: {entry['text']} {entry.get('url', '')}")
             elif event["method"] == "Runtime.exceptionThrown":

@@ -351,6 +351,128 @@ def test_commands_and_processes(page, client):
     client.delete("busy")
 
 
+def forget_refusals(page):
+    """What a browser says when there is no server."""
+    page.value("1")  # takes what it has said by now
+    page.browser.events[:] = [event for event in page.browser.events if "net::ERR_" not in str(event)]
+
+
+# --- terminals -----------------------------------------------------------------------------------------------------
+def screen(page):
+    return page.value("document.querySelector('.xterm-rows')?.innerText.replaceAll('\\u00a0', ' ') ?? ''")
+
+
+def shows(page, text):
+    wait_until(lambda: text in screen(page), 30, lambda: f"{text!r} on the screen {screen(page)!r}")
+
+
+def line_size(page, mark):
+    """What `stty size` says, under a mark of its own."""
+    page.type(f"echo {mark} $(stty size) {mark[::-1]}\n")
+    pattern = re.compile(rf"^{mark} (\d+) (\d+) {mark[::-1]}", re.M)
+    wait_until(lambda: pattern.search(screen(page)), 30, lambda: f"the size on the screen {screen(page)!r}")
+    return tuple(map(int, pattern.search(screen(page)).groups()))
+
+
+def open_terminal(page, id):
+    page.go(f"/sandboxes/{id}/terminal")
+    page.click("button", "Open a terminal")
+    page.wait("document.activeElement.className", "xterm-helper-textarea")
+    page.wait("document.querySelector('.terminal-box').dataset.state", "open")
+
+
+def test_a_terminal(page, client):
+    client.create("shell")
+    open_terminal(page, "shell")
+    page.type("echo $((6*7))-$TERM; KEPT=still-here\n")
+    shows(page, "42-xterm-256color")
+    page.size(1280, 860)
+    rows, columns = line_size(page, "abc")
+    page.size(900, 700)
+    wait_until(lambda: line_size(page, "def") != (rows, columns) or page.type("clear\n"))
+    smaller = line_size(page, "ghi")
+    assert smaller[0] < rows and smaller[1] < columns
+    page.type("printf '\\033[38;2;250;120;10mtrue\\033[0m\\033[1;3;4mcolour\\033[0m\\n'\n")
+    shows(page, "truecolour")
+
+    running = [one for one in client.get("/v1/sandboxes/shell/execs")["items"] if one["state"] == "running"]
+    page.reload()
+    page.see("Terminal 1")
+    shows(page, "truecolour")  # what was there before
+    page.wait("document.querySelector('.terminal-box').dataset.state", "open")
+    page.type("clear; echo $KEPT\n")
+    shows(page, "still-here")
+    assert [one["id"] for one in client.get("/v1/sandboxes/shell/execs")["items"] if one["state"] == "running"] == [one["id"] for one in running]
+    page.key("ArrowUp", 2 | 8)
+    assert page.value("document.activeElement.id") == "tab-terminal"
+    page.press(".xterm-screen")
+    page.type("exit 3\n")
+    page.see("Ended with exit code 3")
+    page.click("button", "New terminal")
+    page.wait("document.querySelector('.terminal-box').dataset.state", "open")
+    page.type("echo $KEPT-anew\n")
+    shows(page, "-anew")
+    page.click("button", "End")
+    page.see("Ended by SIG")
+    client.delete("shell")
+
+
+def test_much_output_and_an_interrupt(page, client):
+    client.create("loud")
+    open_terminal(page, "loud")
+    page.type("seq 1 1500000; echo counted-$((1+1))\n")
+    shows(page, "counted-2")
+    page.type("clear; yes no-end\n")
+    shows(page, "no-end")
+    page.key("c", 2)
+    page.type("clear; echo stopped-$((1+1))\n")
+    shows(page, "stopped-2")
+    client.delete("loud")
+
+
+def test_two_at_one_terminal(page, client, server, tmp_path):
+    client.create("shared")
+    open_terminal(page, "shared")
+    page.type("echo from-one\n")
+    shows(page, "from-one")
+    other = Browser(tmp_path, (1000, 800))
+    try:
+        second = Page(other, f"{server.url}/")
+        second.go("/sandboxes/shared/terminal")
+        second.see("Watching: someone else types here")
+        shows(second, "from-one")
+        second.press(".xterm-screen")
+        second.type("echo not-mine\n")
+        second.click("button", "Take over")
+        page.see("Watching: someone else types here")
+        second.wait("document.activeElement.className", "xterm-helper-textarea")
+        second.type("echo from-two\n")
+        shows(page, "from-two")
+        assert "not-mine" not in screen(page)
+        assert second.complaints() == []
+    finally:
+        other.close()
+    client.delete("shared")
+
+
+def test_a_terminal_outlives_the_server(page, client, server):
+    client.create("lasting")
+    open_terminal(page, "lasting")
+    page.type("KEPT=still-here\n")
+    shows(page, "KEPT")
+    page.expected |= {500, 503}
+    server.kill()
+    page.see("Reconnecting")
+    server.start()
+    page.see_no_more("Reconnecting")
+    page.wait("document.querySelector('.terminal-box').dataset.state", "open")
+    page.press(".xterm-screen")
+    page.type("echo $KEPT-$((1+1))\n")
+    shows(page, "still-here-2")
+    forget_refusals(page)
+    client.delete("lasting")
+
+
 # --- keys ---------------------------------------------------------------------------------------------------------
 USERS = {"key-of-alice": ("alice", "user"), "key-of-root": ("root", "admin")}
 
@@ -383,6 +505,10 @@ def test_keys(keyed, browser):
     assert "of-root" not in page.text() and "Owner" not in page.text()
     page.click("link", "of-alice")
     page.see("running")
+    page.click("button", "Open a terminal")
+    page.wait("document.querySelector('.terminal-box')?.dataset.state", "open")
+    page.type("echo $((6*7))-here\n")
+    shows(page, "42-here")
     page.reload()  # the key is of the tab
     page.see("of-alice", "running")
     assert page.value("Object.values(localStorage).concat(location.href, document.cookie).join()").count("key-of") == 0
@@ -417,8 +543,7 @@ def test_it_outlives_the_server(page, server, client):
     page.see_no_more("The server does not answer")
     client.create("later")
     page.see("survivor", "later")
-    page.browser.events[:] = [event for event in page.browser.events if "ERR_CONNECTION_REFUSED" not in str(event) and "ERR_EMPTY_RESPONSE" not in str(event)
-                              and "ERR_CONNECTION_RESET" not in str(event)]
+    forget_refusals(page)
     client.delete("survivor")
     client.delete("later")
 
