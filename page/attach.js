@@ -60,9 +60,7 @@ export class Attachment {
        for afterwards, or as much of it as was kept. */
     pause() {
         if (!this.isOpen || this.ended) return;
-        this.socket.onmessage = this.socket.onclose = null;
-        this.socket.close();
-        this.socket = null;
+        this.drop();
         this.wantsWriter ||= this.writer;
         this.writer = false;
         this.paused = true;
@@ -89,7 +87,17 @@ export class Attachment {
     close() {
         this.closed = true;
         clearTimeout(this.timer);
-        this.socket?.close();
+        this.drop();
+    }
+
+    /* One that is not open yet is closed once it is: browsers take the other for an error. */
+    drop() {
+        const {socket} = this;
+        this.socket = null;
+        if (!socket) return;
+        socket.onmessage = socket.onclose = null;
+        if (socket.readyState === WebSocket.CONNECTING) socket.onopen = () => socket.close();
+        else socket.close();
     }
 
     /* --- what comes ------------------------------------------------------------------------------------------- */
