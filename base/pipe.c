@@ -21,8 +21,8 @@ struct pipe {
     size_t used;
     bool finished;
     bool abandoned;
-    bool failed; /* `why` is set */
-    struct err why;
+    bool failed;
+    struct err *why; /* set when `failed`; NULL in most pipes: it takes 2 KiB */
 };
 
 struct pipe *pipe_new(size_t capacity)
@@ -50,6 +50,7 @@ void pipe_unref(struct pipe *pipe)
     event_done(&pipe->writable);
     pthread_mutex_destroy(&pipe->lock);
     free(pipe->ring);
+    free(pipe->why);
     free(pipe);
 }
 
@@ -132,7 +133,9 @@ static void set_why(struct pipe *pipe, const struct err *why)
     if (!why)
         return;
     pipe->failed = true;
-    pipe->why = *why;
+    if (!pipe->why)
+        pipe->why = xmalloc(sizeof(*pipe->why));
+    *pipe->why = *why;
 }
 
 void pipe_finish(struct pipe *pipe, const struct err *why)
@@ -177,9 +180,19 @@ enum pipe_state pipe_state(struct pipe *pipe, struct err *ret_why)
     else if (pipe->finished && pipe->used == 0)
         state = pipe->failed ? PIPE_FAILED : PIPE_ENDED;
     if (ret_why && pipe->failed && state != PIPE_OPEN)
-        *ret_why = pipe->why;
+        *ret_why = *pipe->why;
     pthread_mutex_unlock(&pipe->lock);
     return state;
+}
+
+void pipe_rest(struct pipe *pipe)
+{
+    pthread_mutex_lock(&pipe->lock);
+    char *ring = pipe->used == 0 ? TAKE_PTR(pipe->ring) : NULL;
+    if (ring)
+        pipe->size = 0;
+    pthread_mutex_unlock(&pipe->lock);
+    free(ring);
 }
 
 size_t pipe_used(struct pipe *pipe)

@@ -35,6 +35,8 @@ enum pipe_state {
 };
 /* RET_WHY (may be NULL) is set for PIPE_FAILED, and for PIPE_ABANDONED with an error. */
 enum pipe_state pipe_state(struct pipe *pipe, struct err *ret_why);
+/* Reader: no more for a while; an empty pipe needs no memory. */
+void pipe_rest(struct pipe *pipe);
 size_t pipe_used(struct pipe *pipe);
 size_t pipe_space(struct pipe *pipe);
 

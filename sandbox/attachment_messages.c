@@ -17,12 +17,6 @@ static bool put_header(struct buf *ready, enum attachment_record kind, size_t le
     return buf_append(ready, header, sizeof(header));
 }
 
-static void fail(struct follower *follower, const struct err *why)
-{
-    follower->cut = *why;
-    follower->over = true;
-}
-
 /* Takes MESSAGE. */
 static void put_text(struct follower *follower, struct json *message)
 {
@@ -33,7 +27,7 @@ static void put_text(struct follower *follower, struct json *message)
     json_free(message);
     buf_done(&text);
     if (!fits)
-        fail(follower, &(struct err){ERR_INTERNAL, "a message is too large"});
+        follower_cut(follower, &(struct err){ERR_INTERNAL, "a message is too large"});
 }
 
 static void put_bytes(struct follower *follower, int stream, const struct piece *piece)
@@ -43,7 +37,7 @@ static void put_bytes(struct follower *follower, int stream, const struct piece 
     uint8_t channel = (uint8_t)stream;
     if (!put_header(ready, ATTACHMENT_BYTES, len + 1) || !buf_append(ready, &channel, 1) ||
         !buf_append(ready, piece->data, len))
-        fail(follower, &(struct err){ERR_BUSY, "no memory for the output"});
+        follower_cut(follower, &(struct err){ERR_BUSY, "no memory for the output"});
 }
 
 static struct json *message_new(const char *type)
@@ -136,12 +130,12 @@ static void put_end(struct follower *follower)
                  ? exec_record(follower->exec, false, &record, &err)
                  : exec_json(follower->all, follower->uid, follower->number, false, &record, &err);
     if (rc) {
-        fail(follower, &err);
+        follower_cut(follower, &err);
         return;
     }
     if (follow_end_unknown(record, &err)) {
         json_free(record);
-        fail(follower, &err);
+        follower_cut(follower, &err);
         return;
     }
     struct json *message = message_new("exit");
@@ -193,7 +187,7 @@ enum follow_turn follow_next_message(struct follower *follower, int64_t *ret_aga
         int stream = follower->turn;
         follower->turn = 3 - stream;
         if (look_at(follower, stream, &look, &failure)) {
-            fail(follower, &failure);
+            follower_cut(follower, &failure);
             return FOLLOW_MADE;
         }
     }
@@ -202,7 +196,7 @@ enum follow_turn follow_next_message(struct follower *follower, int64_t *ret_aga
     if (!look.open) {
         put_end(follower);
     } else if (broken) {
-        fail(follower, &why);
+        follower_cut(follower, &why);
     } else {
         *ret_again_ms = look.again_ms;
         return FOLLOW_WAIT;

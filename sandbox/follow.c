@@ -47,6 +47,14 @@ void follower_output_done(struct follower *follower, struct output *output)
         output_done(output);
 }
 
+void follower_cut(struct follower *follower, const struct err *why)
+{
+    follower->over = true;
+    if (!follower->cut)
+        follower->cut = xmalloc(sizeof(*follower->cut)); /* else there would be thousands */
+    *follower->cut = *why;
+}
+
 bool follower_broken(struct follower *follower, struct err *ret_why)
 {
     if (!follower->exec)
@@ -79,8 +87,10 @@ static void follower_unref(struct follower *follower)
 {
     if (atomic_fetch_sub(&follower->refs, 1) > 1)
         return;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2 && follower->stored; i++)
         output_done(&follower->stored[i]);
+    free(follower->stored);
+    free(follower->cut);
     exec_unref(follower->exec);
     if (follower->attachment)
         attachment_unref(follower->attachment);
@@ -193,13 +203,14 @@ static ssize_t follow_read(void *arg, void *data, size_t len, struct err *err)
     int64_t again_ms = 0;
     while (follower->ready.len == 0) {
         if (follower->over) {
-            *err = follower->cut;
-            return follower->cut.code ? -1 : 0;
+            if (follower->cut)
+                *err = *follower->cut;
+            return follower->cut ? -1 : 0;
         }
         enum follow_turn turn = next(follower, &again_ms);
         set_pace(follower);
         if (turn == FOLLOW_WAIT) {
-            buf_wipe(&follower->ready); /* there may be thousands who wait */
+            buf_done(&follower->ready); /* there may be thousands who wait */
             if (again_ms)
                 wake_after(follower, again_ms);
             return PUMP_WAIT;
@@ -263,7 +274,9 @@ static int begin(struct follower *follower, struct pipe *pipe, struct err *err)
     const struct exec_key key = {.uid = follower->uid, .number = follower->number};
     const struct pump_range whole = {.length = -1};
     follower->exec = exec_lookup(follower->all, follower->uid, follower->number);
-    for (int stream = 1; stream <= 2 && !follower->exec; stream++) {
+    if (!follower->exec)
+        follower->stored = xcalloc(2, sizeof(*follower->stored));
+    for (int stream = 1; stream <= 2 && follower->stored; stream++) {
         if (output_of_stored(follower->all, &key, stream, &follower->stored[stream - 1], err)) {
             follower_unref(follower);
             return -1;

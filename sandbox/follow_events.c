@@ -64,8 +64,9 @@ static void event_put_data(struct follower *follower, struct json *event,
     json_free(event);
     follower->last_ms = clock_now_ms();
     if (!fits) {
-        follower->over = true;
-        (void)err_set(&follower->cut, ERR_INTERNAL, "an event is too large");
+        struct err why;
+        (void)err_set(&why, ERR_INTERNAL, "an event is too large");
+        follower_cut(follower, &why);
     }
 }
 
@@ -243,51 +244,59 @@ enum follow_turn follow_next_event(struct follower *follower, int64_t *ret_again
 /* --- bytes alone --------------------------------------------------------------------------------
  */
 
-/* False: it cannot go on. */
-static bool take_chunk(struct follower *follower, const struct chunk *chunk, struct err *ret_cut)
+/* -1: it cannot go on. */
+static int take_chunk(struct follower *follower, const struct chunk *chunk, struct err *err)
 {
     uint64_t *offset = &follower->position.offset[follower->stream - 1];
     const struct piece *piece = &chunk->piece;
-    if (chunk->kind == CHUNK_GAP) {
-        (void)err_set(ret_cut, ERR_RANGE_NOT_SATISFIABLE,
-                      "the bytes from %llu up to %llu are not there any more",
-                      (unsigned long long)*offset, (unsigned long long)chunk->to);
-        return false;
-    }
+    if (chunk->kind == CHUNK_GAP)
+        return err_set(err, ERR_RANGE_NOT_SATISFIABLE,
+                       "the bytes from %llu up to %llu are not there any more",
+                       (unsigned long long)*offset, (unsigned long long)chunk->to);
     *offset = chunk->to;
     if (!buf_append(&follower->ready, piece->data, (size_t)(piece->to - piece->from)))
-        (void)err_set(ret_cut, ERR_BUSY, "no memory for the output");
-    return !ret_cut->code;
+        return err_set(err, ERR_BUSY, "no memory for the output");
+    return 0;
+}
+
+/* BROKEN (may be NULL): why no more will come. */
+static enum follow_turn next_of(struct follower *follower, const struct output *output,
+                                const struct err *broken, int64_t *ret_again_ms)
+{
+    const struct chunk_wish wish = {.max = FOLLOW_BYTES};
+    uint64_t offset = follower->position.offset[follower->stream - 1];
+    struct err err = {0};
+    struct chunk chunk;
+    enum follow_turn turn = FOLLOW_MADE;
+    if (chunk_next(output, offset, &wish, &chunk, &err)) {
+        follower_cut(follower, &err);
+        return FOLLOW_MADE;
+    }
+    if (chunk.kind != CHUNK_NONE) {
+        if (take_chunk(follower, &chunk, &err))
+            follower_cut(follower, &err);
+    } else if (!output->open) {
+        follower->over = true;
+    } else if (broken) {
+        follower_cut(follower, broken);
+    } else {
+        *ret_again_ms = chunk.again_ms;
+        turn = FOLLOW_WAIT;
+    }
+    chunk_done(&chunk);
+    return turn;
 }
 
 enum follow_turn follow_next_bytes(struct follower *follower, int64_t *ret_again_ms)
 {
-    const struct chunk_wish wish = {.max = FOLLOW_BYTES};
-    struct err *cut = &follower->cut;
-    struct err why = {0};
+    struct err why = {0}, err = {0};
     struct output output;
-    struct chunk chunk;
     bool broken = follower_broken(follower, &why);
-    if (follower_output(follower, follower->stream, &output, cut)) {
-        follower->over = true;
+    if (follower_output(follower, follower->stream, &output, &err)) {
+        follower_cut(follower, &err);
         return FOLLOW_MADE;
     }
-    enum follow_turn turn = FOLLOW_MADE;
-    if (chunk_next(&output, follower->position.offset[follower->stream - 1], &wish, &chunk, cut)) {
-        follower->over = true;
-    } else {
-        if (chunk.kind != CHUNK_NONE) {
-            follower->over = !take_chunk(follower, &chunk, cut);
-        } else if (!output.open || broken) {
-            follower->over = true;
-            if (output.open)
-                *cut = why;
-        } else {
-            *ret_again_ms = chunk.again_ms;
-            turn = FOLLOW_WAIT;
-        }
-        chunk_done(&chunk);
-    }
+    enum follow_turn turn = next_of(follower, &output, broken ? &why : NULL, ret_again_ms);
     follower_output_done(follower, &output);
     return turn;
 }

@@ -12,7 +12,7 @@ struct follower {
     char uid[UID_LEN];
     int64_t number;
     struct exec *exec;             /* NULL: it is in the store only */
-    struct output stored[2];       /* then */
+    struct output *stored;         /* two, then; else NULL */
     struct event never;            /* then */
     struct exec_reader reader;     /* else */
     bool paces;                    /* it is among the exec's readers */
@@ -21,7 +21,7 @@ struct follower {
     struct buf ready; /* made, of which `given` bytes were given */
     size_t given;
     bool over;       /* nothing comes behind it */
-    struct err cut;  /* code ERR_NONE: it ends as it should */
+    struct err *cut; /* NULL: it ends as it should */
     int64_t last_ms; /* clock_now_ms when something was made last */
     /* events */
     enum follow_format format;
@@ -51,6 +51,8 @@ enum follow_turn follow_next_bytes(struct follower *follower, int64_t *ret_again
 /* How it ended is not known: that is no exit. */
 bool follow_end_unknown(const struct json *record, struct err *ret_why);
 
+/* It is over, because of WHY. */
+void follower_cut(struct follower *follower, const struct err *why);
 /* What all are made from. */
 int follower_output(struct follower *follower, int stream, struct output *ret_output,
                     struct err *err) must_check;

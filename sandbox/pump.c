@@ -80,15 +80,25 @@ static void apply_range(struct pump *pump)
     }
 }
 
+/* What needs no masking nor cutting goes into the pipe at once, as far as it fits. */
+static bool take(struct pump *pump, const char *piece, size_t len)
+{
+    if (pump->scrub) {
+        return scrub_stream_push(pump->scrub, piece, len, &pump->ready, pump->ended);
+    }
+    size_t took = 0;
+    if (pump->skip == 0 && pump->left < 0 && pump->ready.len == 0) {
+        took = pipe_write(pump->out, piece, len);
+    }
+    return took == len || buf_append(&pump->ready, piece + took, len - took);
+}
+
 /* One piece of the source; false: not now. */
 static bool fill(struct pump *pump, struct err *err)
 {
-    char masked[PIECE];
-    char *piece = pump->scrub ? masked : buf_reserve(&pump->ready, PIECE);
+    char piece[PIECE];
     ssize_t got = pump->source->read(pump->arg, piece, PIECE, err);
     if (got == PUMP_WAIT) {
-        if (pump->ready.len == 0)
-            buf_wipe(&pump->ready); /* there may be thousands that wait */
         return false;
     }
     if (got < 0) {
@@ -98,9 +108,7 @@ static bool fill(struct pump *pump, struct err *err)
         return true;
     }
     pump->ended = got == 0;
-    if (!pump->scrub) {
-        buf_grew(&pump->ready, (size_t)got);
-    } else if (!scrub_stream_push(pump->scrub, piece, (size_t)got, &pump->ready, pump->ended)) {
+    if (!take(pump, piece, (size_t)got)) {
         (void)err_set(err, ERR_INTERNAL, "a piece of output does not fit");
     }
     return true;

@@ -48,9 +48,9 @@ struct reply {
     struct upstream *upstream; /* or its */
     struct session *session;   /* or a WebSocket of ours */
     int64_t pipe_length;
-    uint64_t pipe_sent;
-    bool close;    /* the connection ends with it */
-    bool verbatim; /* the headers are a program's: none of ours */
+    uint64_t pipe_sent, pipe_paused; /* bytes; at the last pause */
+    bool close;                      /* the connection ends with it */
+    bool verbatim;                   /* the headers are a program's: none of ours */
 };
 
 struct request {
@@ -70,6 +70,7 @@ struct request {
     struct uri_query query;
     struct route_match match;
     int64_t body_length;     /* -1: chunked */
+    bool unchunked;          /* HTTP/1.0: no chunks in the answer */
     struct proxied *proxied; /* NULL unless it is for a preview */
     int64_t started_us;
 

@@ -133,6 +133,7 @@ int gate_admit(struct request *request, struct MHD_Connection *connection, const
 
     *ret_close = true;
     request->body_length = 0;
+    request->unchunked = strcmp(version, "HTTP/1.1") != 0;
     if (take_headers(request, connection, err))
         return -1;
     take_request_id(request);

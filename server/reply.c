@@ -2,10 +2,13 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "server/connection.h"
@@ -16,12 +19,14 @@
 #include "server/upstream.h"
 
 #define READ_BLOCK (64 * KIB)
-#define SMALL_BLOCK KIB /* there may be thousands of streams */
+#define SMALL_BLOCK KIB
+#define NO_BLOCK 1
 /* Of a program's answer, sent together with its head. */
 #define SMALL_BODY (16 * KIB)
 /* Keepalive is silent while sent bytes are unacknowledged: this finds the client that was unplugged
  * in the middle of an answer, while nothing more is there to send. */
 #define PATIENCE_MS 60000
+#define SMALL_SENT (4 * KIB)
 #define UNANSWERED 3 /* times that the same bytes were sent again */
 
 static const struct err client_left = {ERR_CANCELLED,
@@ -260,6 +265,25 @@ static bool is_unplugged(struct request *request)
            info.tcpi_retransmits >= UNANSWERED;
 }
 
+/* Thousands of streams may say nothing for long, each with tens of KiB in which the next chunk
+ * could be made, and which libmicrohttpd has filled with zeros. Between much and much it is not
+ * worth it.
+ */
+static void give_room_back(struct reply *reply, char *buf, size_t max)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = ((uintptr_t)buf + page - 1) & ~(page - 1);
+    uintptr_t end = ((uintptr_t)buf + max) & ~(page - 1);
+
+    if (reply->pipe_sent - reply->pipe_paused < SMALL_SENT) {
+        if (begin < end)
+            (void)madvise((void *)begin, end - begin, MADV_DONTNEED); /* else it just stays */
+        if (reply->pipe)
+            pipe_rest(reply->pipe);
+    }
+    reply->pipe_paused = reply->pipe_sent;
+}
+
 /* libmicrohttpd's thread, when the socket takes more. */
 static ssize_t read_pipe(void *cls, uint64_t position, char *buf, size_t max)
 {
@@ -283,6 +307,7 @@ static ssize_t read_pipe(void *cls, uint64_t position, char *buf, size_t max)
         return is_whole(reply, state) ? MHD_CONTENT_READER_END_OF_STREAM : cut_off(request, buf);
     if (atomic_load(&request->gone) || atomic_load(&request->http->aborting))
         return cut_off(request, buf);
+    give_room_back(reply, buf, max);
     connection_suspend_for(request, readable, seen, 0);
     return 0;
 }
@@ -342,8 +367,10 @@ static struct MHD_Response *make_response(struct request *request)
     if (reply->pipe || (reply->upstream && has_body(request))) {
         uint64_t length = reply->pipe_length < 0 ? MHD_SIZE_UNKNOWN : (uint64_t)reply->pipe_length;
 
-        /* Chunks are read into the connection's own buffer. */
-        size_t block = reply->pipe_length < 0 ? SMALL_BLOCK : READ_BLOCK;
+        /* Chunks are read into the connection's own buffer, and there may be thousands of streams;
+         * to an HTTP/1.0 client there are none. */
+        size_t unknown = request->unchunked ? SMALL_BLOCK : NO_BLOCK;
+        size_t block = reply->pipe_length < 0 ? unknown : READ_BLOCK;
 
         return MHD_create_response_from_callback(length, block, read_pipe, request, NULL);
     }
