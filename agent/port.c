@@ -17,8 +17,9 @@
 #include "agent/worker.h"
 
 #define STATE_LISTEN 0x0a
-#define FAST_MS 20 /* between two looks, in the first second */
-#define SLOW_MS 100
+#define FAST_MS 20 /* between two looks, at first */
+#define SLOW_MS 1000
+#define PAUSE_PART 20 /* later: a part of the time that has passed */
 #define CONNECT_MS 200
 
 /* --- the kernel's table
@@ -201,6 +202,16 @@ static void found(struct worker *worker, uint16_t port, enum port_state state)
         forward_run(&forwarder, worker->fd);
 }
 
+int port_pause_ms(uint64_t passed_ms, uint64_t timeout_ms)
+{
+    uint64_t pause = passed_ms / PAUSE_PART;
+    if (pause < FAST_MS)
+        pause = FAST_MS;
+    if (pause > SLOW_MS)
+        pause = SLOW_MS;
+    return (int)(pause < timeout_ms - passed_ms ? pause : timeout_ms - passed_ms);
+}
+
 void op_port_wait(struct worker *worker)
 {
     uint16_t port = (uint16_t)message_u64(&worker->request, TAG_PORT, 0); /* PID 1 has checked it */
@@ -217,11 +228,9 @@ void op_port_wait(struct worker *worker)
             answer(worker, false, false);
             return;
         }
-        uint64_t pause = passed < 1000 ? FAST_MS : SLOW_MS;
-        if (pause > timeout_ms - (uint64_t)passed)
-            pause = timeout_ms - (uint64_t)passed;
         struct pollfd ready = {.fd = worker->fd, .events = POLLIN};
-        if (poll(&ready, 1, (int)pause) > 0 && worker_is_cancelled(worker))
+        int pause = port_pause_ms((uint64_t)passed, timeout_ms);
+        if (poll(&ready, 1, pause) > 0 && worker_is_cancelled(worker))
             return;
     }
 }

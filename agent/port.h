@@ -9,6 +9,10 @@ enum port_state { PORT_FREE, PORT_LOOPBACK4, PORT_LOOPBACK6, PORT_OPEN };
 
 enum port_state port_look(uint16_t port);
 
+/* From one look to the next, when one has waited for PASSED_MS of TIMEOUT_MS: a look takes longer
+ * the more connections there are, so one that waits for long looks less often. */
+int port_pause_ms(uint64_t passed_ms, uint64_t timeout_ms);
+
 struct port_listener {
     uint16_t port;
     size_t count;      /* of words: 1 or 4 */

@@ -7,6 +7,7 @@
 #include "agent/environment.h"
 #include "agent/message.h"
 #include "agent/number.h"
+#include "agent/port.h"
 #include "agent/ring.h"
 
 /* --- ring ----------------------------------------------------------------------------------------
@@ -243,6 +244,31 @@ START_TEST(test_number)
 }
 END_TEST
 
+/* How often a port is looked at that never opens. */
+static unsigned looks(uint64_t timeout_ms)
+{
+    unsigned count = 1;
+    for (uint64_t passed = 0; passed < timeout_ms; count++) {
+        int pause = port_pause_ms(passed, timeout_ms);
+        ck_assert_int_gt(pause, 0);
+        passed += (uint64_t)pause;
+        ck_assert_uint_le(passed, timeout_ms);
+    }
+    return count;
+}
+
+START_TEST(test_looks_at_a_port)
+{
+    ck_assert_int_eq(port_pause_ms(0, 60000), 20); /* soon, for a program that is as quick */
+    ck_assert_int_eq(port_pause_ms(59999, 60000), 1);
+    ck_assert_int_le(port_pause_ms(10000, 60000), 500); /* late by a twentieth at most */
+    ck_assert_uint_eq(looks(0), 1);
+    ck_assert_uint_ge(looks(1000), 40);
+    ck_assert_uint_le(looks(60000), 200);
+    ck_assert_uint_le(looks(600000), 800);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("agent_parts");
@@ -256,6 +282,7 @@ int main(void)
     tcase_add_test(tests, test_environment_tells_of_processors);
     tcase_add_loop_test(tests, test_environment_names, 0, 7);
     tcase_add_test(tests, test_number);
+    tcase_add_test(tests, test_looks_at_a_port);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
