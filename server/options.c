@@ -234,6 +234,13 @@ static int take_file(struct options *options, const char *path, struct err *err)
     return result;
 }
 
+/* Nothing else may stand behind an option by itself, so that it is clear what such a word is for.
+ */
+static bool is_bool(const char *argument)
+{
+    return argument && (strcmp(argument, "true") == 0 || strcmp(argument, "false") == 0);
+}
+
 static int take_argument(struct options *options, char **argv, int *at, struct err *err)
 {
     const char *argument = argv[*at];
@@ -247,7 +254,7 @@ static int take_argument(struct options *options, char **argv, int *at, struct e
         return err_set(err, ERR_CONFIG, "there is no option '%s'; see --help", argument);
     }
     const char *value = name[len] ? name + len + 1 : NULL;
-    if (!value && entry->type == OPTION_BOOL) {
+    if (!value && entry->type == OPTION_BOOL && !is_bool(argv[*at + 1])) {
         value = "true";
     }
     if (!value) {

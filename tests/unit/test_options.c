@@ -107,6 +107,36 @@ START_TEST(test_order)
 }
 END_TEST
 
+/* Alone, with '=', or as the next word: which must not be lost when another option follows. */
+START_TEST(test_yes_and_no)
+{
+    static const struct {
+        const char *args;
+        bool value;
+    } cases[] = {
+        {"--allow-host-network", true},
+        {"--allow-host-network|--workers|3", true},
+        {"--allow-host-network=true|--workers|3", true},
+        {"--allow-host-network|true|--workers|3", true},
+        {"--allow-host-network|--allow-host-network|false|--workers|3", false},
+        {"--allow-host-network=false", false},
+        {"--allow-host-network|false", false},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct options options;
+        struct err err;
+
+        ck_assert_msg(load(cases[i].args, &options, &err) == OPTIONS_RUN, "%s: %s", cases[i].args,
+                      err.msg);
+        ck_assert_msg(options.allow_host_network == cases[i].value, "%s", cases[i].args);
+        if (strstr(cases[i].args, "--workers"))
+            ck_assert_int_eq(options.workers, 3);
+        options_done(&options);
+    }
+}
+END_TEST
+
 START_TEST(test_refused)
 {
     static const struct {
@@ -132,6 +162,7 @@ START_TEST(test_refused)
         {"--output-quota|-1Gi", "--output-quota"},
         {"--output-quota|1Xi", "--output-quota"},
         {"--read-only-root=yes", "--read-only-root"},
+        {"--read-only-root|yes", "yes"},
         {"--memory|lots", "--memory"},
         {"--cpu|-1", "--cpu"},
         {"--ttl|7200|--max-lifetime|3600", "--ttl"},
@@ -338,6 +369,7 @@ int main(void)
     tcase_add_checked_fixture(cases, setup, teardown);
     tcase_add_test(cases, test_defaults);
     tcase_add_test(cases, test_order);
+    tcase_add_test(cases, test_yes_and_no);
     tcase_add_test(cases, test_refused);
     tcase_add_test(cases, test_empty);
     tcase_add_test(cases, test_empty_is_explained);
