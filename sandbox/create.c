@@ -112,16 +112,18 @@ static int take_id_locked(struct sandboxes *all, struct sandbox *sandbox, struct
     return 0;
 }
 
-/* A failed one that has nothing left in the substrate gives its id up, and one that is gone has
- * done so as soon as its tombstone is written. */
-static void make_room(struct sandboxes *all, const char *id)
+/* A failed one that has nothing left in the substrate gives its id up to its owner, and one that is
+ * gone has done so as soon as its tombstone is written. */
+static void make_room(struct sandboxes *all, const struct sandbox *sandbox)
 {
-    cleanup(sandbox_unrefp) struct sandbox *holder = sandboxes_lookup(all, id);
+    cleanup(sandbox_unrefp) struct sandbox *holder = sandboxes_lookup(all, sandbox->id);
     int64_t until = clock_now_ms() + BURIAL_MS;
     if (!holder) {
         return;
     }
-    (void)sandbox_bury(holder); /* false: it is not a failed one */
+    if (strcmp(holder->owner, sandbox->owner) == 0) {
+        (void)sandbox_bury(holder); /* false: it is not a failed one */
+    }
     for (;;) {
         uint64_t seen = event_count(&holder->changed);
         if (sandbox_state(holder) != SANDBOX_GONE || sandbox_settled(holder) ||
@@ -137,7 +139,7 @@ static void make_room(struct sandboxes *all, const char *id)
 static int record_intent(struct sandboxes *all, struct sandbox *sandbox, struct err *err)
 {
     cleanup(sandbox_row_done) struct sandbox_row row = {.uid = NULL};
-    make_room(all, sandbox->id);
+    make_room(all, sandbox);
     sandbox->settling = true; /* nobody else knows it yet */
     pthread_mutex_lock(&all->lock);
     int result = take_id_locked(all, sandbox, err);

@@ -3,6 +3,7 @@
 import pytest
 
 from server import wait_until
+from test_start_faults import never_starts
 
 KEYS = {"key-of-alice": ("alice", "user"), "key-of-bob": ("bob", "user"), "key-of-root": ("root", "admin")}
 
@@ -72,6 +73,19 @@ def test_ids_are_one_space_but_do_not_reveal_the_owner(hers, alice, bob):
     assert "alice" not in str(problem) and "sandbox" not in problem
     assert problem["detail"] == "the id 'hers' is taken" and "another id" in problem["remediation"], problem
     assert "running" in alice.create_problem(409, "already_exists", id="hers")["detail"]
+
+
+def test_a_failed_one_keeps_its_id_from_others(api, alice, bob, admin):
+    """Its owner may use the id again, others may not before the record is gone."""
+    api.node.scripts["sandbox-broken"] = never_starts(("InvalidImageName", "couldn't parse image name"))
+    alice.create_problem(422, "invalid_image", id="broken")
+    for other in (bob, admin):
+        problem = other.create_problem(409, "already_exists", id="broken")
+        assert problem["detail"] == "the id 'broken' is taken" and "sandbox" not in problem, problem
+    assert alice.sandbox("broken")["state"] == "failed"
+    api.node.scripts.clear()
+    assert alice.create("broken")["state"] == "running"
+    alice.delete("broken")
 
 
 def test_gone_ones_are_private_too(alice, bob):
