@@ -17,6 +17,23 @@ uint64_t output_received(const struct output *output)
     return output->journal ? journal_received(output->journal) : 0;
 }
 
+/* BYTES: of the whole stream, when it has ended; below 0: not known. What the journal lacks of
+ * them, such as after a restore of the store alone, is lost. */
+static void add_missing(struct output *output, int64_t bytes)
+{
+    struct ranges lost;
+    if (bytes < 0 || (uint64_t)bytes <= output->total)
+        return;
+    ranges_clip(&output->lost, 0, output->total, &lost);
+    if (ranges_add(&lost, output->total, (uint64_t)bytes)) {
+        ranges_done(&output->lost);
+        output->lost = lost;
+        output->total = (uint64_t)bytes;
+    } else {
+        ranges_done(&lost);
+    }
+}
+
 int output_of_exec(struct exec *exec, int stream, struct output *ret_output, struct err *err)
 {
     struct output output = {0};
@@ -28,6 +45,7 @@ int output_of_exec(struct exec *exec, int stream, struct output *ret_output, str
         return -1;
     pthread_mutex_lock(&exec->lock);
     output.open = !exec->facts;
+    int64_t bytes = exec->facts ? (int64_t)exec->totals[stream - 1] : -1;
     output.live = out;
     output.lock = &exec->lock;
     output.changed_ms = out->changed_ms;
@@ -35,6 +53,7 @@ int output_of_exec(struct exec *exec, int stream, struct output *ret_output, str
     ranges_copy(&output.masks, &out->masks);
     pthread_mutex_unlock(&exec->lock);
     output.total = ranges_expand(&output.lost, output_received(&output), true);
+    add_missing(&output, bytes);
     output.scrubber = sandbox_scrubber(exec->sandbox);
     *ret_output = output;
     return 0;
@@ -52,12 +71,13 @@ int output_of_row(struct sandboxes *all, const struct exec_row *row, int stream,
                        (long long)row->number);
     }
     /* Where it is known that there is none, a file is of another life of the number. */
-    bool nothing = json_get_int(result, stream == 1 ? "stdout_bytes" : "stderr_bytes", -1) == 0;
-    if (!nothing && exec_journal_open(all, row->uid, row->number, stream, &output.journal, err)) {
+    int64_t bytes = json_get_int(result, stream == 1 ? "stdout_bytes" : "stderr_bytes", -1);
+    if (bytes != 0 && exec_journal_open(all, row->uid, row->number, stream, &output.journal, err)) {
         output_done(&output);
         return -1;
     }
     output.total = ranges_expand(&output.lost, output_received(&output), true);
+    add_missing(&output, bytes);
     struct sandbox *sandbox = sandboxes_lookup_uid(all, row->uid);
     output.scrubber = sandbox ? sandbox_scrubber(sandbox) : scrubber_new(NULL);
     if (sandbox)
@@ -241,7 +261,8 @@ int output_range(const struct output *output, uint64_t offset, size_t len,
     size_t back = 0;
     if (!ranges_squeeze(&output->lost, offset, &range.from))
         return err_set(err, ERR_RANGE_NOT_SATISFIABLE,
-                       "the bytes from %llu on are lost: the agent had no room for them",
+                       "the bytes from %llu on are lost: the agent had no room for them, or their "
+                       "file is not there any more",
                        (unsigned long long)offset);
     output_region(output, range.from, &begin, &end);
     if (range.from < begin)

@@ -268,6 +268,33 @@ static struct follower *follower_new(struct sandboxes *all, const struct exec_ke
     return follower;
 }
 
+/* A reader cannot have had what was not there. Before the agent has said where its output goes on,
+ * that is not known. */
+static int check_position(struct follower *follower, struct err *err)
+{
+    static const char *const names[] = {"stdout", "stderr"};
+    if (follower->exec) {
+        pthread_mutex_lock(&follower->exec->lock);
+        bool known = follower->exec->begun || follower->exec->facts;
+        pthread_mutex_unlock(&follower->exec->lock);
+        if (!known)
+            return 0;
+    }
+    for (int stream = 1; stream <= 2; stream++) {
+        struct output output;
+        if (follower_output(follower, stream, &output, err))
+            return -1;
+        uint64_t total = output.total;
+        follower_output_done(follower, &output);
+        if (follower->position.offset[stream - 1] > total)
+            return err_set(err, ERR_INVALID_FIELD,
+                           "the header Last-Event-ID is not the id of an event of this execution: "
+                           "there are %llu bytes of %s",
+                           (unsigned long long)total, names[stream - 1]);
+    }
+    return 0;
+}
+
 /* Takes FOLLOWER. */
 static int begin(struct follower *follower, struct pipe *pipe, struct err *err)
 {
@@ -281,6 +308,10 @@ static int begin(struct follower *follower, struct pipe *pipe, struct err *err)
             follower_unref(follower);
             return -1;
         }
+    }
+    if (!follower->stream && check_position(follower, err)) {
+        follower_unref(follower);
+        return -1;
     }
     set_pace(follower);
     pump_start(follower->all, &source, follower, NULL, &whole, pipe);

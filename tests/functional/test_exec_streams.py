@@ -51,6 +51,9 @@ def test_problems_are_no_streams(client, box):
     number = client.exec(box, ["true"])["id"]
     for last in ("", "1", "1:2", "1:2:3:4", "a:0:0", "1:-2:0", "1:2:3 "[:5] + "x"):
         client.problem("GET", f"{url}/{number}", 400, "invalid_field", headers={**headers, "Last-Event-ID": last})
+    for last in ("1:1:0", "7:0:1", f"1:{1 << 62}:0"):  # beyond what there was
+        problem = client.problem("GET", f"{url}/{number}", 400, "invalid_field", headers={**headers, "Last-Event-ID": last})
+        assert "Last-Event-ID" in problem["detail"] and "there are 0 bytes" in problem["detail"], problem
     assert list(stream(client, box, ["no-such-program"]))[-1]["result"]["error"]["code"] == "command_not_found"
 
 
