@@ -69,6 +69,9 @@ def test_the_same_port_again_replaces_it(client, web):
     second = client.preview(web, command=SERVE)
     assert second["exec"] != first["exec"] and second["state"] == "ready"
     assert client.get(f"/v1/sandboxes/{web}/execs/{first['exec']}")["state"] == "exited"
+    without = client.preview(web, wait=False)
+    assert without["exec"] is None and without["state"] == "starting"
+    assert client.get(f"/v1/sandboxes/{web}/execs/{second['exec']}")["state"] == "exited"
     assert len(previews(client, web)) == 1
 
 
