@@ -62,12 +62,30 @@ static void derive_instance(struct parts *parts)
              hash[1], hash[2], hash[3], hash[4], hash[5]);
 }
 
+/* With another key nothing would be found again, and what is sealed could not be read. */
+static int check_key(const struct parts *parts, const char *key_path, struct err *err)
+{
+    uint8_t hash[CRYPTO_HASH_LEN];
+    struct err why = {0};
+    crypto_keyed_hash(&parts->key, "store", NULL, 0, hash);
+    if (store_check_key(parts->store, hash, sizeof(hash), &why) == 0) {
+        return 0;
+    }
+    if (why.code != ERR_CONFIG) {
+        return err_set(err, why.code, "%s", why.msg);
+    }
+    return err_set(err, ERR_CONFIG,
+                   "the store '%s' was made with another key than the one in '%s': put its own key "
+                   "back there, or give another --store",
+                   parts->options.store, key_path);
+}
+
 static int open_store(struct parts *parts, struct err *err)
 {
     const struct options *options = &parts->options;
     cleanup_free char *beside = xasprintf("%s.key", options->store);
-    if (crypto_start(err) < 0 ||
-        crypto_key_load(options->key_file ? options->key_file : beside, &parts->key, err) < 0) {
+    const char *key_path = options->key_file ? options->key_file : beside;
+    if (crypto_start(err) < 0 || crypto_key_load(key_path, &parts->key, err) < 0) {
         return -1;
     }
     derive_instance(parts);
@@ -75,7 +93,8 @@ static int open_store(struct parts *parts, struct err *err)
     if (mkdir(parts->data_dir, 0700) < 0 && errno != EEXIST) {
         return err_errno(err, ERR_CONFIG, errno, "make %s", parts->data_dir);
     }
-    return store_open(options->store, &parts->store, err);
+    return store_open(options->store, &parts->store, err) < 0 ? -1
+                                                              : check_key(parts, key_path, err);
 }
 
 static struct sandboxes_config domain_config(const struct parts *parts)

@@ -53,6 +53,8 @@ static const char *const migrations[] = {
     " uid TEXT NOT NULL, number INTEGER NOT NULL, at INTEGER NOT NULL,"
     " PRIMARY KEY (owner, route, key));"
     "CREATE INDEX idempotency_at ON idempotency(at);",
+    /* 2 */
+    "CREATE TABLE facts (name TEXT NOT NULL PRIMARY KEY, value BLOB NOT NULL);",
 };
 #define SCHEMA_VERSION ((int64_t)ARRAY_LEN(migrations))
 
@@ -69,6 +71,7 @@ static const struct table {
     {"previews", "uid,port,first,host,service,ingress,exec,spec,created"},
     {"events", "seq,uid,type,detail,at"},
     {"idempotency", "owner,route,key,digest,uid,number,at"},
+    {"facts", "name,value"},
 };
 
 static int read_number(struct store *store, const char *sql, int64_t *ret_value, struct err *err)

@@ -19,6 +19,10 @@ struct store;
 /* ERR_CONFIG: in use by another server, not ours, damaged, or newer than we can use. */
 int store_open(const char *path, struct store **ret_store, struct err *err) must_check;
 void store_close(struct store *store); /* NULL is allowed */
+/* HASH of the key that seals what is in the store: remembered the first time, then ERR_CONFIG when
+ * it is another's. (durable) */
+int store_check_key(struct store *store, const uint8_t *hash, size_t len,
+                    struct err *err) must_check;
 
 /* Insert or update by uid (id, owner and created stay what they were; last_exec never falls); a
  * change of state also appends to the state history. ERR_ALREADY_EXISTS when another uid holds the

@@ -1,6 +1,8 @@
 """The server dies and comes back, with its store or without (B49): executions go on, sandboxes are adopted."""
 
+import json
 import os
+import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
@@ -44,6 +46,48 @@ def test_another_key_file_cannot_read_what_agents_keep(server, client, api):
         server.start()
     client.wait_state("sealed", "running")
     client.delete("sealed")
+
+
+def test_another_key_on_the_store_is_refused(server, client):
+    """Nothing of before would be found again: said at the start, before anything is made or removed."""
+    client.create("mine")
+    server.stop()
+    old = server.key_file.read_bytes()
+    server.key_file.unlink()
+    try:
+        done = subprocess.run(server.command(), capture_output=True, timeout=60, cwd=server.dir)
+        assert done.returncode == 1 and b"was made with another key" in done.stderr, done
+        assert str(server.key_file).encode() in done.stderr
+    finally:
+        server.key_file.write_bytes(old)
+        os.chmod(server.key_file, 0o600)
+        server.start()
+    client.wait_state("mine", "running")
+    client.delete("mine")
+
+
+def test_a_store_without_its_outputs_says_so(server, client, box):
+    """Restored from a copy of STORE alone: what was kept is omitted, a gap, a range that is not there; never an empty output."""
+    client.exec(box, ["sh", "-c", "printf 'hello\\n'; printf oops >&2"])
+    client.exec(box, ["true"])
+    server.stop()
+    shutil.rmtree(f"{server.store}.d")
+    server.start()
+    client.wait_state(box, "running")
+    record = client.get(f"/v1/sandboxes/{box}/execs/1")
+    assert record["exit_code"] == 0 and record["stdout"] == "" and record["truncated"], record
+    assert record["stdout_bytes"] == 6 and record["stdout_omitted"] == {"offset": 0, "bytes": 6}
+    assert record["stderr_bytes"] == 4 and record["stderr_omitted"] == {"offset": 0, "bytes": 4}
+    for follow in ("", "&follow=true"):
+        problem = client.problem("GET", f"/v1/sandboxes/{box}/execs/1/output?stream=stdout{follow}", 416, "range_not_satisfiable")
+        assert "not there any more" in problem["detail"]
+    events = [json.loads(line) for line in client.request(
+        "GET", f"/v1/sandboxes/{box}/execs/1", 200, headers={"Accept": "application/x-ndjson"}).text.splitlines()]
+    gaps = {event["stream"]: (event["from"], event["to"]) for event in events if event["type"] == "gap"}
+    assert gaps == {"stdout": (0, 6), "stderr": (0, 4)} and events[-1]["type"] == "exit", events
+    empty = client.get(f"/v1/sandboxes/{box}/execs/2")
+    assert not empty["truncated"] and empty["stdout_omitted"] is None
+    assert client.output(box, 2).content == b""
 
 
 def test_two_servers_on_one_store(server):

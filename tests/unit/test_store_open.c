@@ -101,7 +101,7 @@ START_TEST(test_wal_and_foreign_keys)
                     {"PRAGMA synchronous", 1},
                     {"PRAGMA foreign_keys", 1},
                     {"PRAGMA busy_timeout", 5000},
-                    {"PRAGMA user_version", 1}};
+                    {"PRAGMA user_version", 2}};
     for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
         LOCK_STORE(store);
         cleanup_query struct query query = QUERY_INIT;
@@ -395,6 +395,33 @@ START_TEST(test_newer_file)
 }
 END_TEST
 
+/* Of the server that knew no facts yet. */
+START_TEST(test_older_file)
+{
+    fill();
+    sql_number(path, "DROP TABLE facts; PRAGMA user_version=1");
+    struct store *store = store_open_at(path);
+    ck_assert_int_eq(store_check_key(store, (const uint8_t *)"one", 3, &err), 0);
+    store_close(store);
+    ck_assert_int_eq(sql_number(path, "PRAGMA user_version"), 2);
+    ck_assert_int_eq(sql_number(path, "SELECT count(*) FROM sandboxes"), 100);
+}
+END_TEST
+
+START_TEST(test_key_of_another_store)
+{
+    struct store *store = store_open_at(path);
+    ck_assert_int_eq(store_check_key(store, (const uint8_t *)"one", 3, &err), 0);
+    ck_assert_int_eq(store_check_key(store, (const uint8_t *)"one", 3, &err), 0);
+    store_close(store);
+    store = store_open_at(path);
+    ck_assert_int_eq(store_check_key(store, (const uint8_t *)"two", 3, &err), -1);
+    ck_assert_int_eq(err.code, ERR_CONFIG);
+    ck_assert_int_eq(store_check_key(store, (const uint8_t *)"one", 3, &err), 0);
+    store_close(store);
+}
+END_TEST
+
 START_TEST(test_newer_file_that_does_not_fit)
 {
     static const char *const changes[] = {
@@ -433,6 +460,8 @@ int main(void)
     tcase_add_test(tcase, test_damaged_later);
     tcase_add_test(tcase, test_random_damage);
     tcase_add_test(tcase, test_newer_file);
+    tcase_add_test(tcase, test_older_file);
+    tcase_add_test(tcase, test_key_of_another_store);
     tcase_add_test(tcase, test_newer_file_that_does_not_fit);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
