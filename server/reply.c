@@ -356,6 +356,22 @@ static void switched(/* NOLINT(readability-function-size) */
     sessions_begin(sessions, session);
 }
 
+/* An answer that nothing has changed is no empty document: its length is that of the document,
+ * where the program says it. libmicrohttpd reads no body for it, but describes one; where the
+ * length is not known that is left out only on a connection that ends. */
+static struct MHD_Response *make_unchanged(struct request *request)
+{
+    const struct reply *reply = &request->reply;
+    bool known = reply->upstream && reply->pipe_length >= 0;
+    uint64_t length = known ? (uint64_t)reply->pipe_length : MHD_SIZE_UNKNOWN;
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(length, SMALL_BLOCK, read_pipe, request, NULL);
+
+    if (response && !known)
+        (void)MHD_set_response_options(response, MHD_RF_HTTP_1_0_COMPATIBLE_STRICT, MHD_RO_END);
+    return response;
+}
+
 static struct MHD_Response *make_response(struct request *request)
 {
     struct reply *reply = &request->reply;
@@ -364,6 +380,8 @@ static struct MHD_Response *make_response(struct request *request)
         return MHD_create_response_for_upgrade(switched, request);
     if (reply->upstream && reply->status == 101)
         return MHD_create_response_for_upgrade(upgraded, request);
+    if (reply->status == 304)
+        return make_unchanged(request);
     if (reply->pipe || (reply->upstream && has_body(request))) {
         uint64_t length = reply->pipe_length < 0 ? MHD_SIZE_UNKNOWN : (uint64_t)reply->pipe_length;
 

@@ -76,6 +76,10 @@ class Handler(socketserver.StreamRequestHandler):
                 "sha256": digest.hexdigest(), "connection": self.number}
         return self.reply(json.dumps(said).encode(), headers=["Content-Type: application/json"])
 
+    def do_unchanged(self):
+        length = self.query().get("length")
+        return self.reply(status="304 Not Modified", headers=['ETag: "1"', *([f"Content-Length: {length}"] if length else [])], length=False)
+
     def query(self):
         return dict(pair.split("=", 1) for pair in self.target.partition("?")[2].split("&") if "=" in pair)
 

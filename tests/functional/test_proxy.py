@@ -122,6 +122,19 @@ def test_the_target_is_passed_as_it_stands(site, target):
     assert json.loads(answer.split(b"\r\n\r\n", 1)[1])["target"] == target
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("query,length", [("", None), ("?length=123", b"123")], ids=["without", "with"])
+def test_not_modified_is_no_empty_document(site, method, query, length):
+    """A length is that of the document, if the program says it; never 0, and never a coding. Nothing follows the head."""
+    unchanged = f"{method} /unchanged{query} HTTP/1.1\nHost: {{host}}\nConnection: close\n\n"
+    head, body = site.raw(unchanged).split(b"\r\n\r\n", 1)
+    fields = {name.lower(): value for name, value in (line.split(b": ", 1) for line in head.split(b"\r\n")[1:])}
+    assert head.startswith(b"HTTP/1.1 304 ") and fields[b"etag"] == b'"1"' and body == b"", (head, body)
+    assert fields.get(b"content-length") == length and b"transfer-encoding" not in fields, head
+    site.get(f"/unchanged{query}", 304)
+    assert site.echo()["method"] == "GET"  # on whatever connection
+
+
 def test_forwarded_headers_replace_those_of_the_client(site):
     fields = site.echo(headers={"X-Forwarded-For": "6.6.6.6", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "evil", "Forwarded": "for=6.6.6.6",
                                 "X-Forwarded-Port": "1", "X-Forwarded-User": "root"})["headers"]
