@@ -12,7 +12,13 @@ in_node() { nsenter --net="/run/netns/$node_ns" "$@"; }
 start() {
     local name=$1
     shift
-    setsid nsenter --net="/run/netns/$node_ns" "$@" >>"$state/log/$name.log" 2>&1 </dev/null &
+    (
+        for fd in /proc/self/fd/*; do # such as a lock that the caller holds: it would be held as long as this runs
+            fd=${fd##*/}
+            [ "$fd" -le 2 ] || eval "exec $fd>&-"
+        done
+        exec setsid nsenter --net="/run/netns/$node_ns" "$@" >>"$state/log/$name.log" 2>&1 </dev/null
+    ) &
     echo $! >"$state/run/$name.pid"
 }
 
