@@ -207,6 +207,7 @@ static void fake_free(void *self)
     }
     callbacks_stop(fake->callbacks); /* when it never began */
     presets_free(fake->presets);
+    failing_free(fake->failing);
     script_free(fake->script);
     calls_free(fake->calls);
     pthread_mutex_destroy(&fake->lock);
@@ -295,6 +296,8 @@ static int fake_create(void *self, const struct box_spec *spec, struct box_info 
     made = find_made(fake, spec, ret_info, err);
     if (made != 0)
         return made > 0 ? 0 : -1;
+    if (failing_check(fake->failing, spec->id, err) < 0)
+        return -1;
     box = box_new(fake, spec);
     if (put_preset(box, err) < 0) {
         disk_done(&box->disk);
@@ -446,6 +449,7 @@ int fake_driver_new(struct loop *loop, struct driver *ret_driver, struct err *er
     fake->space.max = CAP_FAKE_FILES;
     fake->calls = calls_new();
     fake->presets = presets_new();
+    fake->failing = failing_new();
     fake->script = script_new();
     pthread_mutex_init(&fake->lock, NULL);
     pthread_mutex_init(&fake->telling, NULL);
@@ -489,6 +493,21 @@ struct json *fake_files(struct fake *fake)
 void fake_delete_files(struct fake *fake)
 {
     presets_clear(fake->presets);
+}
+
+int fake_put_creates(struct fake *fake, const struct json *body, struct err *err)
+{
+    return failing_put(fake->failing, body, err);
+}
+
+struct json *fake_creates(struct fake *fake)
+{
+    return failing_json(fake->failing);
+}
+
+void fake_delete_creates(struct fake *fake)
+{
+    failing_clear(fake->failing);
 }
 
 int fake_put_ids(struct fake *fake, const struct json *body, struct err *err)

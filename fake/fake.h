@@ -34,6 +34,11 @@ int fake_put_files(struct fake *fake, const struct json *body, struct err *err) 
 struct json *fake_files(struct fake *fake);
 void fake_delete_files(struct fake *fake);
 
+/* How the next creates fail, of an id or of any. */
+int fake_put_creates(struct fake *fake, const struct json *body, struct err *err) must_check;
+struct json *fake_creates(struct fake *fake);
+void fake_delete_creates(struct fake *fake);
+
 /* Ids for the next creates that name none, in their order; fake_take_id() gives NULL when there is
  * none (any more), else the caller frees it. */
 int fake_put_ids(struct fake *fake, const struct json *body, struct err *err) must_check;

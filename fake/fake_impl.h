@@ -7,6 +7,7 @@
 #include "fake/callback.h"
 #include "fake/calls.h"
 #include "fake/disk.h"
+#include "fake/failing.h"
 #include "fake/fake.h"
 #include "fake/preset.h"
 #include "fake/script.h"
@@ -56,6 +57,7 @@ struct fake {
     struct calls *calls;
     struct disk_space space;
     struct presets *presets;
+    struct failing *failing;
     struct script *script;
     struct callbacks *callbacks; /* until stop */
     pthread_mutex_t lock;        /* the table, and what boxes say of themselves */

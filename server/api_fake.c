@@ -125,6 +125,21 @@ static enum verdict delete_files(struct request *request)
     return delete_prepared(request, fake_delete_files);
 }
 
+static enum verdict put_creates(struct request *request)
+{
+    return put_prepared(request, fake_put_creates, fake_creates);
+}
+
+static enum verdict get_creates(struct request *request)
+{
+    return get_prepared(request, fake_creates);
+}
+
+static enum verdict delete_creates(struct request *request)
+{
+    return delete_prepared(request, fake_delete_creates);
+}
+
 static int put_checked_ids(struct fake *fake, const struct json *body, struct err *err)
 {
     const struct json *ids = json_get(body, "ids");
@@ -188,6 +203,9 @@ static const struct route routes[] = {
     {"PUT", "/v1/fake/files", put_files, ROUTE_ADMIN | ROUTE_JSON_BODY, NULL},
     {"GET", "/v1/fake/files", get_files, ROUTE_ADMIN, NULL},
     {"DELETE", "/v1/fake/files", delete_files, ROUTE_ADMIN, NULL},
+    {"PUT", "/v1/fake/creates", put_creates, ROUTE_ADMIN | ROUTE_JSON_BODY, NULL},
+    {"GET", "/v1/fake/creates", get_creates, ROUTE_ADMIN, NULL},
+    {"DELETE", "/v1/fake/creates", delete_creates, ROUTE_ADMIN, NULL},
     {"PUT", "/v1/fake/ids", put_ids, ROUTE_ADMIN | ROUTE_JSON_BODY, NULL},
     {"GET", "/v1/fake/ids", get_ids, ROUTE_ADMIN, NULL},
     {"DELETE", "/v1/fake/ids", delete_ids, ROUTE_ADMIN, NULL},

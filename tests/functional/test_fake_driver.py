@@ -29,7 +29,7 @@ def server(cloud):
 @pytest.fixture
 def client(server):
     client = server.client()
-    for path in ("replies", "ids", "calls"):
+    for path in ("replies", "ids", "creates", "calls"):
         client.request("DELETE", f"/v1/fake/{path}", 204)
     return client
 
@@ -74,6 +74,47 @@ def test_prepared_ids_are_taken_by_creates_without_one(client):
     assert last.startswith("run-")
     for id in ("named", "first-1", "second-2", last):
         client.delete(id)
+
+
+CREATE_FAILURES = {"image_pull_failed": 502, "invalid_image": 422, "quota_exceeded": (403, 409, 429, 503), "unschedulable": 503,
+                   "admission_denied": (403, 422), "container_start_failed": (422, 502), "ready_timeout": 504}
+
+
+@pytest.mark.parametrize("code,status", CREATE_FAILURES.items())
+def test_a_create_fails_as_it_is_told(client, code, status):
+    client.request("PUT", "/v1/fake/creates", 200, json={"creates": [{"code": code, "message": "because: x"}]})
+    problem = client.create_problem(status, code, id="failing")
+    assert problem["category"] == "provision_error" and problem["detail"].endswith("because: x"), problem
+    record = client.sandbox("failing")
+    assert (record["state"], record["reason"]) == ("failed", code) and "because: x" in record["message"]
+    client.exec_problem("failing", ["true"], 410)
+    assert client.get("/v1/fake/creates") == {"creates": []}
+    assert client.create("failing")["state"] == "running"  # used up
+    client.delete("failing")
+
+
+def test_creates_fail_in_their_order_and_by_id(client):
+    left = [{"sandbox": "b", "code": "unschedulable"}, {"code": "invalid_image"}, {"sandbox": "a", "code": "quota_exceeded", "message": "later"}]
+    assert client.request("PUT", "/v1/fake/creates", 200, json={"creates": left}).json() == {"creates": left}
+    assert client.post("/v1/sandboxes?dry_run=true", {"image": "x"}, 200)["dry_run"]
+    client.create_problem(422, "invalid_image", id="a")
+    client.create_problem(503, "unschedulable", id="b")
+    assert client.get("/v1/fake/creates") == {"creates": left[2:]}
+    client.create("b")
+    client.request("DELETE", "/v1/fake/creates", 204)
+    client.create("a")
+    for id in ("a", "b"):
+        client.delete(id)
+
+
+@pytest.mark.parametrize("body", [{}, {"creates": {}}, {"creates": [{}]}, {"creates": [{"code": "not_found"}]}, {"creates": [{"code": "x"}]},
+                                  {"creates": [{"code": "unschedulable", "sandbox": ""}]}, {"creates": [{"code": "unschedulable", "why": "x"}]},
+                                  {"creates": [{"code": "unschedulable", "message": "x" * 1025}]}, {"creates": [], "more": 1}, [1]])
+def test_creates_that_cannot_be_told(client, body):
+    client.request("PUT", "/v1/fake/creates", 200, json={"creates": [{"code": "unschedulable"}]})
+    client.problem("PUT", "/v1/fake/creates", 400, json=body)
+    assert client.get("/v1/fake/creates") == {"creates": [{"code": "unschedulable"}]}  # as before
+    client.request("DELETE", "/v1/fake/creates", 204)
 
 
 def test_a_sandbox_ends_at_its_time(client):
