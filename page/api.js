@@ -65,7 +65,7 @@ export async function call(method, segments, options = {}) {
             body: json !== undefined ? JSON.stringify(json) : body,
             signal: signal ? AbortSignal.any([signal, limit]) : limit,
             cache: "no-store",
-            credentials: "omit",
+            credentials: "same-origin", // a proxy in front may have a cookie of its own
             referrerPolicy: "no-referrer",
         });
     } catch (error) {

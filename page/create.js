@@ -81,7 +81,7 @@ class CreateForm {
             location.hash = `#/sandboxes/${encodeURIComponent(record.id)}`;
         } catch (problem) {
             this.problem.append(problemBox(problem));
-            this.problem.scrollIntoView({block: "nearest"});
+            this.problem.scrollIntoView({block: "center"});
         } finally {
             this.submit.disabled = false;
         }

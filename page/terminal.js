@@ -133,7 +133,7 @@ class Screen {
         this.take.hidden = true;
         this.terminal.options.disableStdin = true;
         this.terminal.options.cursorBlink = false;
-        const how = problem ? problem.title : result.signal ? `ended by SIG${result.signal}` : result.error ? result.error.code : `ended with exit code ${result.exit_code}`;
+        const how = problem ? problem.title : result.error ? result.error.message : result.signal ? `ended by SIG${result.signal}` : `ended with exit code ${result.exit_code}`;
         setText(this.state, how.charAt(0).toUpperCase() + how.slice(1));
         this.tab.ended(this);
     }
