@@ -23,9 +23,10 @@ struct ws_server {
     size_t in_len;
     uint8_t *out;
     size_t out_room, out_len;
-    bool closing;   /* a close is queued */
-    bool broken;    /* nothing is read any more */
-    size_t last_at; /* of protocol_error, when wslay has nothing to say */
+    bool closing;        /* nothing more is sent */
+    unsigned close_code; /* queued when all before it was taken: wslay prefers a close; 0: none */
+    bool broken;         /* nothing is read any more */
+    size_t last_at;      /* of protocol_error, when wslay has nothing to say */
     bool last;
 };
 
@@ -154,7 +155,7 @@ void ws_server_ping(struct ws_server *peer)
 void ws_server_close(struct ws_server *peer, unsigned code)
 {
     if (!peer->closing)
-        (void)wslay_event_queue_close(peer->wslay, (uint16_t)code, NULL, 0); /* as above */
+        peer->close_code = code;
     peer->closing = true;
 }
 
@@ -181,6 +182,11 @@ size_t ws_server_take(struct ws_server *peer, void *data, size_t max)
     peer->out_room = max;
     peer->out_len = 0;
     (void)wslay_event_send(peer->wslay); /* it fails by its callback alone: no room */
+    if (peer->close_code && !wslay_event_want_write(peer->wslay)) {
+        (void)wslay_event_queue_close(peer->wslay, (uint16_t)peer->close_code, NULL, 0);
+        peer->close_code = 0; /* or the client's close was answered before */
+        (void)wslay_event_send(peer->wslay);
+    }
     return peer->out_len;
 }
 

@@ -23,7 +23,8 @@ bool ws_server_wants(const struct ws_server *peer);
 /* Copied. Nothing is sent after a close. TEXT: DATA is UTF-8. */
 void ws_server_send(struct ws_server *peer, bool text, const void *data, size_t len);
 void ws_server_ping(struct ws_server *peer);
-void ws_server_close(struct ws_server *peer, unsigned code); /* the first one counts */
+/* Behind all that was sent before; the first one counts. */
+void ws_server_close(struct ws_server *peer, unsigned code);
 
 /* How many messages are not taken yet, answers to pings included. */
 size_t ws_server_queued(const struct ws_server *peer);

@@ -442,6 +442,13 @@ static bool push(struct attached *attached)
 /* --- life --------------------------------------------------------------------------------------
  */
 
+/* By us or by him, and be it by what he sent. */
+static bool is_closing(const struct attached *attached)
+{
+    return attached->closing || ws_server_closed(attached->peer) ||
+           !ws_server_wants(attached->peer);
+}
+
 static void ping(struct attached *attached, int64_t now)
 {
     if (now - attached->pinged_ms < PING_MS || attached->closing)
@@ -458,11 +465,13 @@ static bool goes_on(struct attached *attached)
 
     if (ws_server_over(attached->peer) && !attached->held)
         return false;
-    if (attached->closing || ws_server_closed(attached->peer) || !ws_server_wants(attached->peer)) {
+    if (is_closing(attached)) {
         if (!attached->until_ms) {
             attached->until_ms = now + LINGER_MS;
             session_look(&attached->session, attached->until_ms);
         }
+        if (ws_server_closed(attached->peer) && !ws_server_wants(attached->peer) && !attached->held)
+            (void)shutdown(attached->session.fd, SHUT_WR); /* or he has gone: seen next */
         return now < attached->until_ms;
     }
     if (attached->paused)
@@ -481,7 +490,11 @@ static bool attached_step(struct session *session)
     buf_wipe(&attached->early);
     type_on(attached);
     do {
-        if (!pull(attached) || !push(attached))
+        if (!pull(attached))
+            return false;
+        if (is_closing(attached)) /* the place is free before he hears of it */
+            attachment_release(attached->attachment);
+        if (!push(attached))
             return false;
     } while (attached->paused && !is_full(attached)); /* each turn has sent a block at least */
     return goes_on(attached);

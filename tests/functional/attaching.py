@@ -33,7 +33,7 @@ class Attached:
     def __exit__(self, *_):
         self.connection.__exit__(None, None, None)
 
-    def step(self, timeout=60):
+    def step(self, timeout=30):
         """The next message, None after the close."""
         try:
             message = self.socket.recv(timeout)

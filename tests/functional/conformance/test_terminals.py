@@ -341,3 +341,32 @@ def test_a_terminal_as_a_stream(client, box):
     from events import joined, stream
     events = stream(client, box, ["stty", "size"], tty=True, cols=70, rows=7).all()
     assert joined(events) == b"7 70\r\n" and events[-1]["result"]["exit_code"] == 0
+
+
+@pytest.mark.needs("adoption")
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_a_terminal_outlives_the_server(server, client, how):
+    """Every byte once, what is typed to the new server arrives, and the size is what it was."""
+    box = client.create(ttl=600)["id"]
+    number = shell(client, box)
+    with Attached(client, box, number) as me:
+        at = me.shows("READY> ")
+        me.type("echo before\n")
+        at = me.shows("\r\nbefore\r\n", "READY> ", since=at)
+        me.resize(111, 33)
+        me.told("resized")
+        me.type("i=0; while [ $i -lt 30 ]; do i=$((i+1)); echo n$i; sleep 0.05; done\n")
+        at = me.shows("\r\nn3\r\n", since=at)
+        getattr(server, how)()
+        code = me.closed()
+        assert code == 1001 if how == "stop" else code in (None, 1006)
+    server.start()
+    client.wait_state(box, "running")
+    with Attached(client, box, number, f"offset={len(me.out)}") as again:
+        assert again.started["offset"] == len(me.out) and again.started["writer"] is True
+        again.shows("READY> ")
+        text = bytes(me.out + again.out)
+        assert b"".join(b"n%d\r\n" % index for index in range(1, 31)) in text and text.count(b"n30\r\n") == 1
+        again.type("stty size; exit 8\n")
+        assert again.end()["exit_code"] == 8 and b"33 111\r\n" in again.out
+    client.delete(box)
