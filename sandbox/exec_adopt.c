@@ -9,7 +9,6 @@
 #include "sandbox/exec_lookup.h"
 #include "sandbox/exec_parts.h"
 
-#define PAGE 500
 /* An agent knows PROTO_EXECS at most. */
 #define KNOWN_MAX PROTO_EXECS
 
@@ -147,31 +146,47 @@ static int raise_by_previews(struct sandbox *sandbox, struct err *err)
     return 0;
 }
 
+/* So that no number is given out twice. */
+static int raise_by_newest(struct sandbox *sandbox, struct err *err)
+{
+    struct exec_row *rows = NULL;
+    size_t count = 0;
+    if (store_list_execs(sandbox->all->store, sandbox->uid, 0, 1, &rows, &count, err))
+        return -1;
+    if (count > 0)
+        raise_last(sandbox, rows[0].number);
+    exec_rows_free(rows, count);
+    return 0;
+}
+
+static int enlist_rows(struct sandbox *sandbox, const struct exec_row *rows, size_t count,
+                       struct err *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct exec *exec = NULL;
+        if (from_row(sandbox, &rows[i], &exec, err))
+            return -1;
+        enlist(exec);
+    }
+    return 0;
+}
+
 int execs_adopt(struct sandbox *sandbox, struct err *err)
 {
     int64_t before = 0;
-    size_t count = PAGE;
-    if (raise_by_previews(sandbox, err))
+    size_t count;
+    if (raise_by_previews(sandbox, err) || raise_by_newest(sandbox, err))
         return -1;
-    while (count > 0) {
+    do {
         struct exec_row *rows = NULL;
-        if (store_list_execs(sandbox->all->store, sandbox->uid, before, PAGE, &rows, &count, err))
+        if (store_running_execs(sandbox->all->store, sandbox->uid, before, &rows, &count, err))
             return -1;
-        int rc = 0;
-        for (size_t i = 0; i < count && rc == 0; i++) {
-            struct exec *exec = NULL;
-            raise_last(sandbox, rows[i].number);
-            before = rows[i].number;
-            if (strcmp(rows[i].state, "running") != 0)
-                continue;
-            rc = from_row(sandbox, &rows[i], &exec, err);
-            if (rc == 0)
-                enlist(exec);
-        }
+        before = count > 0 ? rows[count - 1].number : 0;
+        int rc = enlist_rows(sandbox, rows, count, err);
         exec_rows_free(rows, count);
         if (rc)
             return -1;
-    }
+    } while (count > 0);
     return 0;
 }
 

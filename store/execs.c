@@ -126,3 +126,21 @@ int store_list_execs(struct store *store, const char *uid, int64_t before, size_
     query_bind_int(&query, page_limit(limit));
     return query_rows(&query, &type, ret_rows, ret_count, err);
 }
+
+int store_running_execs(struct store *store, const char *uid, int64_t before,
+                        struct exec_row **ret_rows, size_t *ret_count, struct err *err)
+{
+    static const struct row_type type = {sizeof(struct exec_row), read_row, free_rows, row_bytes};
+    LOCK_STORE(store);
+    cleanup_query struct query query = QUERY_INIT;
+    /* 'running' is no parameter: only so the index of the running ones is used. */
+    if (query_open(store,
+                   "SELECT " COLUMNS " FROM execs WHERE uid=? AND number<? AND state='running'"
+                   " ORDER BY number DESC LIMIT ?",
+                   &query, err) < 0)
+        return -1;
+    query_bind_text(&query, uid);
+    query_bind_int(&query, before > 0 ? before : INT64_MAX);
+    query_bind_int(&query, page_limit(0));
+    return query_rows(&query, &type, ret_rows, ret_count, err);
+}

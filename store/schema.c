@@ -55,6 +55,8 @@ static const char *const migrations[] = {
     "CREATE INDEX idempotency_at ON idempotency(at);",
     /* 2 */
     "CREATE TABLE facts (name TEXT NOT NULL PRIMARY KEY, value BLOB NOT NULL);",
+    /* 3 */
+    "CREATE INDEX execs_running ON execs(uid, number) WHERE state = 'running';",
 };
 #define SCHEMA_VERSION ((int64_t)ARRAY_LEN(migrations))
 

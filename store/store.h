@@ -66,6 +66,10 @@ int store_get_exec(struct store *store, const char *uid, int64_t number, struct 
 int store_list_execs(struct store *store, const char *uid, int64_t before, size_t limit,
                      struct exec_row **ret_rows, size_t *ret_count, struct err *err) must_check;
 
+/* The same of those that have not ended by their record, whatever else there is. */
+int store_running_execs(struct store *store, const char *uid, int64_t before,
+                        struct exec_row **ret_rows, size_t *ret_count, struct err *err) must_check;
+
 /* Insert or update by uid and port. ERR_HOST_TAKEN when a living sandbox's other preview has that
  * host. */
 int store_put_preview(struct store *store, const struct preview_row *row,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/caps.h"
+#include "store/query.h"
 #include "tests/unit/store_rows.h"
 #include "tests/unit/temp_dir.h"
 
@@ -31,6 +32,50 @@ static void reopen(void)
     store_close(store);
     store = store_open_at(path);
 }
+
+static int64_t number_of(const char *sql)
+{
+    LOCK_STORE(store);
+    cleanup_query struct query query = QUERY_INIT;
+    ck_assert_int_eq(query_open(store, sql, &query, &err), 0);
+    ck_assert_int_eq(query_next(&query, &err), 1);
+    return query_int(&query);
+}
+
+/* What a start looks at is only what runs, however much has ended; a file of before has its index
+ * made. */
+START_TEST(test_running_execs)
+{
+    struct sandbox_row sandbox = sandbox_of("uid-1", "box", "running");
+    put_sandbox(store, &sandbox);
+    for (int64_t number = 1; number <= 9; number++)
+        put_exec(store, "uid-1", number, number % 3 == 0 ? "running" : "exited");
+    ck_assert_int_eq(store_exec(store, "DROP INDEX execs_running; PRAGMA user_version=2", &err), 0);
+    reopen();
+    ck_assert_int_eq(number_of("PRAGMA user_version"), 3);
+    ck_assert_int_eq(number_of("SELECT count(*) FROM sqlite_schema WHERE name='execs_running'"), 1);
+    static const int64_t befores[] = {0, 9, 7, 6, 3}, newest[] = {9, 6, 6, 3, 0};
+    static const size_t wanted[] = {3, 2, 2, 1, 0};
+    for (size_t i = 0; i < ARRAY_LEN(befores); i++) {
+        struct exec_row *rows = NULL;
+        size_t count = 0;
+        ck_assert_int_eq(store_running_execs(store, "uid-1", befores[i], &rows, &count, &err), 0);
+        ck_assert_uint_eq(count, wanted[i]);
+        if (count > 0)
+            ck_assert_int_eq(rows[0].number, newest[i]);
+        exec_rows_free(rows, count);
+    }
+    put_exec(store, "uid-1", 6, "exited");
+    struct exec_row *rows = NULL;
+    size_t count = 0;
+    ck_assert_int_eq(store_running_execs(store, "uid-1", 0, &rows, &count, &err), 0);
+    ck_assert_uint_eq(count, 2);
+    exec_rows_free(rows, count);
+    ck_assert_int_eq(number_of("SELECT count(*) FROM execs INDEXED BY execs_running"
+                               " WHERE uid='uid-1' AND number<9 AND state='running'"),
+                     1);
+}
+END_TEST
 
 START_TEST(test_execs)
 {
@@ -431,6 +476,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     suite_add_tcase(suite, tcase);
     tcase_add_test(tcase, test_execs);
+    tcase_add_test(tcase, test_running_execs);
     tcase_add_test(tcase, test_exec_pages);
     tcase_add_test(tcase, test_previews);
     tcase_add_test(tcase, test_a_host_belongs_to_one_living_preview);
