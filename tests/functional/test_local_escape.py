@@ -13,12 +13,14 @@ from collections import namedtuple
 
 import pytest
 
-from local_server import LocalServer
+from local_server import LocalServer, let_others_pass
 
 pytestmark = [
     pytest.mark.skipif(platform.machine() != "x86_64", reason="system calls are given by their numbers on x86-64"),
     pytest.mark.skipif(os.geteuid() != 0, reason="what is tried outside for comparison needs root"),
 ]
+
+USER = 54321  # of no account
 
 RUN = r"""
 import ctypes, errno, fcntl, mmap, os, signal, socket, stat, struct, sys, termios, time
@@ -157,9 +159,25 @@ attempt("ciphers of the kernel", "socket.socket(38, socket.SOCK_SEQPACKET)", "EP
 attempt("a socket to the machine below", "socket.socket(40, socket.SOCK_STREAM)", "EPERM", outside=False)
 
 
-@pytest.fixture(scope="module")
-def cloud(tmp_path_factory):
-    server = LocalServer(None, tmp_path_factory.mktemp("escape")).start()
+class UserServer(LocalServer):
+    """As a user who may do nothing: what keeps its sandboxes in is the user namespaces of the kernel alone."""
+
+    def __init__(self, directory):
+        super().__init__(None, directory)
+        let_others_pass(directory)
+        os.chown(directory, USER, USER)
+
+    def command(self):
+        return ["setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups", "--inh-caps=-all", *super().command()]
+
+
+@pytest.fixture(scope="module", params=["root", "user"])
+def cloud(request, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("escape")
+    server = (LocalServer(None, directory) if request.param == "root" else UserServer(directory)).start()
+    with open(f"/proc/{server.pid()}/status") as status:
+        line = next(line for line in status if line.startswith("Uid:"))
+    assert set(line.split()[1:]) == {"0" if request.param == "root" else str(USER)}
     yield server
     server.stop()
     server.end_boxes()
@@ -248,6 +266,8 @@ def test_the_other_sandbox_is_out_of_sight(client, boxes):
 
 def test_each_sandbox_has_its_own_user_outside(cloud, boxes):
     uids = {cloud.record(id)["host_uid"] for id in boxes}
+    if isinstance(cloud, UserServer):
+        pytest.skip("a user has but one uid")
     assert len(uids) == 2 and all(uid >= 200000 for uid in uids)
     for id in boxes:
         for pid, _ in cloud.processes([cloud.record(id)["uid"]]):
