@@ -556,6 +556,18 @@ static void feed_on_loop(struct sandbox *sandbox, void *arg)
     free(feeding);
 }
 
+static const char *why_no_input(const struct exec *exec, bool fed)
+{
+    const char *wanted = json_get_text(exec->spec, "stdin");
+    if (fed)
+        return "it has had it";
+    if (exec->stdin_kind == EXEC_STDIN_PIPE)
+        return "it has ended";
+    return wanted && strcmp(wanted, "raw") == 0
+               ? "the server was started again meanwhile, and does not know what it has had"
+               : "it was not started with raw input";
+}
+
 int exec_feed(struct exec *exec, struct pipe *pipe, struct err *err)
 {
     pthread_mutex_lock(&exec->lock);
@@ -566,10 +578,7 @@ int exec_feed(struct exec *exec, struct pipe *pipe, struct err *err)
     pthread_mutex_unlock(&exec->lock);
     if (!takes)
         return err_set(err, ERR_CONFLICT, "execution %lld takes no input: %s",
-                       (long long)exec->number,
-                       fed                                   ? "it has had it"
-                       : exec->stdin_kind == EXEC_STDIN_PIPE ? "it has ended"
-                                                             : "it was not started with raw input");
+                       (long long)exec->number, why_no_input(exec, fed));
     struct feeding *feeding = xmalloc(sizeof(*feeding));
     *feeding = (struct feeding){exec_ref(exec), pipe_ref(pipe)};
     sandbox_on_loop(exec->sandbox, feed_on_loop, feeding);

@@ -90,6 +90,17 @@ def test_a_store_without_its_outputs_says_so(server, client, box):
     assert client.output(box, 2).content == b""
 
 
+def test_raw_input_after_a_restart_is_refused_for_what_it_is(server, client, box):
+    waiting = client.start(box, ["cat"])["id"]
+    plain = client.start(box, ["sleep", "600"], stdin_encoding="utf-8", detach=True)["id"]
+    server.restart()
+    client.wait_state(box, "running")
+    for number, why in ((waiting, "started again"), (plain, "not started with raw input")):
+        problem = client.problem("PUT", f"/v1/sandboxes/{box}/execs/{number}/stdin", 409, "conflict", data=b"x")
+        assert why in problem["detail"], problem
+        client.request("DELETE", f"/v1/sandboxes/{box}/execs/{number}", (202, 204))
+
+
 def test_two_servers_on_one_store(server):
     """The second refuses to start: the store is locked."""
     command = server.command()
