@@ -16,6 +16,7 @@
 
 #define CAP_KEYS_FILE (8 * MIB)
 #define OWNER_MAX 128
+#define ADMIN_KEY_MIN 16
 /* The file's change is looked for at most this often. */
 #define LOOK_EVERY_MS 1000
 
@@ -30,11 +31,20 @@ struct keys {
     size_t count;
 };
 
-struct callers {
-    char *path; /* NULL: no keys, everyone is the local admin */
-    pthread_mutex_t lock;
+/* A file that keys come from. */
+struct source {
+    char *path; /* NULL: not used */
+    const char *what;
+    int (*parse)(struct str text, struct keys *ret_keys, struct err *err);
     struct keys keys;
     struct stat seen;
+};
+
+enum { SOURCE_KEYS, SOURCE_ADMIN, SOURCES };
+
+struct callers {
+    pthread_mutex_t lock; /* guards what follows */
+    struct source sources[SOURCES];
     int64_t looked_ms;
 };
 
@@ -133,42 +143,72 @@ static int parse_keys(struct str text, struct keys *ret_keys, struct err *err)
     return 0;
 }
 
-static int read_keys(const char *path, struct keys *ret_keys, struct stat *ret_seen,
+/* One key, as it is sent; blanks and line ends behind it do not count. */
+static int parse_admin_key(struct str text, struct keys *ret_keys, struct err *err)
+{
+    struct key key = {.admin = true};
+    bool plain = true;
+
+    while (text.len && strchr(" \t\r\n", text.ptr[text.len - 1]))
+        text.len--;
+    for (size_t i = 0; i < text.len; i++)
+        plain = plain && text.ptr[i] > ' ' && text.ptr[i] <= '~';
+    if (!plain || text.len < ADMIN_KEY_MIN)
+        return err_set(err, ERR_CONFIG, "it must hold one word of at least %d characters",
+                       ADMIN_KEY_MIN);
+    crypto_digest(text.ptr, text.len, key.hash);
+    key.owner = xstrdup("admin");
+    *ret_keys = (struct keys){.items = xcalloc(1, sizeof(key)), .count = 1};
+    ret_keys->items[0] = key;
+    return 0;
+}
+
+static int read_keys(const struct source *source, struct keys *ret_keys, struct stat *ret_seen,
                      struct err *err)
 {
+    const char *path = source->path;
     cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
     cleanup_buf struct buf text = BUF_INIT(CAP_KEYS_FILE);
 
     if (fd < 0 || fstat(fd, ret_seen))
-        return err_errno(err, ERR_CONFIG, errno, "API keys file %s", path);
+        return err_errno(err, ERR_CONFIG, errno, "%s %s", source->what, path);
     for (;;) {
         char *at = buf_reserve(&text, 4096);
         ssize_t len = at ? read(fd, at, 4096) : 0;
 
         if (!at)
-            return err_set(err, ERR_CONFIG, "API keys file %s is too large", path);
+            return err_set(err, ERR_CONFIG, "%s %s is too large", source->what, path);
         if (len < 0)
-            return err_errno(err, ERR_CONFIG, errno, "read API keys file %s", path);
+            return err_errno(err, ERR_CONFIG, errno, "read %s %s", source->what, path);
         if (len == 0)
             break;
         buf_grew(&text, (size_t)len);
     }
-    if (parse_keys((struct str){buf_text(&text), text.len}, ret_keys, err))
-        return err_wrap(err, "API keys file %s", path);
+    if (source->parse((struct str){buf_text(&text), text.len}, ret_keys, err))
+        return err_wrap(err, "%s %s", source->what, path);
     return 0;
 }
 
 /* --- callers ------------------------------------------------------------------------------------
  */
 
-int callers_open(const char *path, struct callers **ret_callers, struct err *err)
+int callers_open(const char *keys_file, const char *admin_key_file, struct callers **ret_callers,
+                 struct err *err)
 {
     struct callers *callers = xcalloc(1, sizeof(*callers));
+    const char *paths[SOURCES] = {keys_file, admin_key_file};
 
     (void)pthread_mutex_init(&callers->lock, NULL);
-    if (path) {
-        callers->path = xstrdup(path);
-        if (read_keys(path, &callers->keys, &callers->seen, err)) {
+    callers->sources[SOURCE_KEYS] = (struct source){.what = "API keys file", .parse = parse_keys};
+    callers->sources[SOURCE_ADMIN] =
+        (struct source){.what = "admin key file", .parse = parse_admin_key};
+    for (size_t i = 0; i < SOURCES; i++) {
+        struct source *source = &callers->sources[i];
+
+        if (!paths[i])
+            continue;
+        source->path = xstrdup(paths[i]);
+        if (read_keys(source, &source->keys, &source->seen, err)) {
             callers_close(callers);
             return -1;
         }
@@ -182,15 +222,17 @@ void callers_close(struct callers *callers)
 {
     if (!callers)
         return;
-    keys_done(&callers->keys);
+    for (size_t i = 0; i < SOURCES; i++) {
+        keys_done(&callers->sources[i].keys);
+        free(callers->sources[i].path);
+    }
     (void)pthread_mutex_destroy(&callers->lock);
-    free(callers->path);
     free(callers);
 }
 
 bool callers_keyed(const struct callers *callers)
 {
-    return callers->path != NULL;
+    return callers->sources[SOURCE_KEYS].path || callers->sources[SOURCE_ADMIN].path;
 }
 
 static bool is_same_file(const struct stat *a, const struct stat *b)
@@ -200,54 +242,71 @@ static bool is_same_file(const struct stat *a, const struct stat *b)
 }
 
 /* Under the lock. */
-static void look_again(struct callers *callers)
+static void look_again(struct source *source)
 {
     struct stat now;
     struct keys keys = {.count = 0};
     struct err err;
 
+    /* Missing for a moment while it is replaced: the last good one stays. */
+    if (!source->path || stat(source->path, &now) || is_same_file(&now, &source->seen))
+        return;
+    if (read_keys(source, &keys, &now, &err)) {
+        log_event(LOG_LEVEL_ERROR, "a file of keys is broken, the last good one stays", "detail",
+                  err.msg, NULL);
+        source->seen = now; /* said once */
+        return;
+    }
+    keys_done(&source->keys);
+    source->keys = keys;
+    source->seen = now;
+    log_event(LOG_LEVEL_INFO, "a file of keys was read again", "file", source->path, NULL);
+}
+
+/* Under the lock. */
+static void look_at_all(struct callers *callers)
+{
     if (clock_now_ms() - callers->looked_ms < LOOK_EVERY_MS)
         return;
     callers->looked_ms = clock_now_ms();
-    /* Missing for a moment while it is replaced: the last good one stays. */
-    if (stat(callers->path, &now) || is_same_file(&now, &callers->seen))
-        return;
-    if (read_keys(callers->path, &keys, &now, &err)) {
-        log_event(LOG_LEVEL_ERROR, "the API keys file is broken, the last good one stays", "detail",
-                  err.msg, NULL);
-        callers->seen = now; /* said once */
-        return;
+    for (size_t i = 0; i < SOURCES; i++)
+        look_again(&callers->sources[i]);
+}
+
+/* Under the lock; NULL: not there. A search by the hash tells by its time nothing that leads to a
+ * key. */
+static const struct key *find_key(const struct callers *callers, const struct key *wanted)
+{
+    for (size_t i = 0; i < SOURCES; i++) {
+        const struct keys *keys = &callers->sources[i].keys;
+        const struct key *item =
+            keys->count ? bsearch(wanted, keys->items, keys->count, sizeof(*wanted), compare_keys)
+                        : NULL;
+
+        if (item)
+            return item;
     }
-    keys_done(&callers->keys);
-    callers->keys = keys;
-    callers->seen = now;
-    log_event(LOG_LEVEL_INFO, "the API keys file was read again", NULL);
+    return NULL;
 }
 
 int callers_check(struct callers *callers, const char *key, char ret_owner[129], bool *ret_admin,
                   struct err *err)
 {
     struct key wanted = {.owner = NULL};
-    bool found = false;
 
-    if (!callers->path) {
+    if (!callers_keyed(callers)) {
         memcpy(ret_owner, "local", sizeof("local"));
         *ret_admin = true;
         return 0;
     }
     crypto_digest(key, strlen(key), wanted.hash);
     pthread_mutex_lock(&callers->lock);
-    look_again(callers);
-    /* A search by the hash tells by its time nothing that leads to a key. */
-    const struct key *item = callers->keys.count
-                                 ? bsearch(&wanted, callers->keys.items, callers->keys.count,
-                                           sizeof(wanted), compare_keys)
-                                 : NULL;
+    look_at_all(callers);
+    const struct key *item = find_key(callers, &wanted);
     if (item) {
-        found = true;
         memcpy(ret_owner, item->owner, strlen(item->owner) + 1);
         *ret_admin = item->admin;
     }
     pthread_mutex_unlock(&callers->lock);
-    return found ? 0 : err_set(err, ERR_UNAUTHENTICATED, "the API key is not known");
+    return item ? 0 : err_set(err, ERR_UNAUTHENTICATED, "the API key is not known");
 }

@@ -175,7 +175,8 @@ static void tell_port(struct app *app, int port)
 static int open_http(struct parts *parts, struct err *err)
 {
     const struct options *options = &parts->options;
-    if (callers_open(options->api_keys_file, &parts->app.callers, err) < 0) {
+    if (callers_open(options->api_keys_file, options->admin_key_file, &parts->app.callers, err) <
+        0) {
         return -1;
     }
     /* through the machine's loopback a sandbox would be a caller like any other */

@@ -14,6 +14,7 @@ struct options {
     const char *store;
     const char *key_file; /* NULL: <store>.key */
     const char *api_keys_file;
+    const char *admin_key_file;
     const char *driver;
     const char *instance; /* NULL: derived from the key file */
     const char *log_level;

@@ -20,6 +20,8 @@ const struct option_entry option_table[] = {
      "secret key that seals what is secret; made when missing (default: STORE.key)", NULL},
     {"api-keys-file", OPTION_TEXT_NEEDED, AT(api_keys_file), NULL, 0, 0, "FILE",
      "lines of HASH OWNER ROLE (see `podsandboxd hash-key`); without it: loopback only, no keys", NULL},
+    {"admin-key-file", OPTION_TEXT_NEEDED, AT(admin_key_file), NULL, 0, 0, "FILE",
+     "one key as it is sent, of the admin \"admin\"; beside --api-keys-file or alone", NULL},
     {"instance", OPTION_TEXT, AT(instance), NULL, 0, 0, "NAME",
      "names what is ours in the cluster (default: from the key file)", NULL},
     {"workers", OPTION_NUMBER, AT(workers), "8", 1, 256, "N", "threads that run requests", NULL},

@@ -35,7 +35,7 @@ void start_with(size_t workers, size_t queue, const char *keys)
     atomic_store(&gone_seen, 0);
     atomic_store(&states_freed, 0);
     app = (struct app){.started_ms = clock_now_ms()};
-    ck_assert_int_eq(callers_open(keys, &app.callers, &err), 0);
+    ck_assert_int_eq(callers_open(keys, NULL, &app.callers, &err), 0);
     ck_assert_msg(http_start(&config, &app, &http, &err) == 0, "%s", err.msg);
     port = (in_port_t)http_port(http);
 }

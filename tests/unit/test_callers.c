@@ -79,7 +79,7 @@ START_TEST(test_no_keys)
     struct callers *callers;
     struct err err;
 
-    ck_assert_int_eq(callers_open(NULL, &callers, &err), 0);
+    ck_assert_int_eq(callers_open(NULL, NULL, &callers, &err), 0);
     ck_assert(!callers_keyed(callers));
     assert_known(callers, "", "local", true);
     callers_close(callers);
@@ -97,7 +97,7 @@ START_TEST(test_keys)
                    "# keys\n\n%s alice user\r\n  %s\troot admin # the operator\n%s bob@x.y user",
                    hash_of("key-a"), hash_of("key-r"), hash_of("key-b"));
     write_file(text);
-    ck_assert_int_eq(callers_open(path, &callers, &err), 0);
+    ck_assert_int_eq(callers_open(path, NULL, &callers, &err), 0);
     ck_assert(callers_keyed(callers));
     assert_known(callers, "key-a", "alice", false);
     assert_known(callers, "key-r", "root", true);
@@ -136,13 +136,13 @@ START_TEST(test_broken)
         (void)snprintf(text, sizeof(text), lines[i], hash_of("k"));
 #pragma GCC diagnostic pop
         write_file(text);
-        ck_assert_msg(callers_open(path, &callers, &err) == -1, "%s", text);
+        ck_assert_msg(callers_open(path, NULL, &callers, &err) == -1, "%s", text);
         ck_assert_int_eq(err.code, ERR_CONFIG);
         ck_assert_ptr_nonnull(strstr(err.msg, path));
         ck_assert_ptr_null(strstr(err.msg, hash_of("k")));
     }
     remove_path();
-    ck_assert_int_eq(callers_open(path, &callers, &err), -1);
+    ck_assert_int_eq(callers_open(path, NULL, &callers, &err), -1);
     ck_assert_int_eq(err.code, ERR_CONFIG);
 }
 END_TEST
@@ -172,7 +172,7 @@ START_TEST(test_read_again)
 
     (void)snprintf(text, sizeof(text), "%s alice user\n", hash_of("old"));
     write_file(text);
-    ck_assert_int_eq(callers_open(path, &callers, &err), 0);
+    ck_assert_int_eq(callers_open(path, NULL, &callers, &err), 0);
     assert_known(callers, "old", "alice", false);
     (void)snprintf(text, sizeof(text), "%s alice admin\n", hash_of("new"));
     write_file(text);
@@ -196,6 +196,33 @@ START_TEST(test_read_again)
 }
 END_TEST
 
+/* The admin's key stands as it is sent, alone or beside the other keys. */
+START_TEST(test_admin_key)
+{
+    static const char *const wrong[] = {"", "too-short", "two words of sixteen",
+                                        "one-line-of-16-\nx", "not-ascii-\xc3\xa9-16"};
+    struct callers *callers;
+    struct err err;
+
+    write_file("the-key-of-the-admin\n");
+    ck_assert_int_eq(callers_open(NULL, path, &callers, &err), 0);
+    ck_assert(callers_keyed(callers));
+    assert_known(callers, "the-key-of-the-admin", "admin", true);
+    assert_unknown(callers, "the-key-of-the-admin\n");
+    assert_unknown(callers, hash_of("the-key-of-the-admin"));
+    write_file("the-next-key-of-the-admin");
+    wait_known(callers, "the-next-key-of-the-admin", true);
+    assert_unknown(callers, "the-key-of-the-admin");
+    callers_close(callers);
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        write_file(wrong[i]);
+        ck_assert_msg(callers_open(NULL, path, &callers, &err) == -1, "%s", wrong[i]);
+        ck_assert_int_eq(err.code, ERR_CONFIG);
+        ck_assert_ptr_nonnull(strstr(err.msg, path));
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("callers");
@@ -209,6 +236,7 @@ int main(void)
     tcase_add_test(cases, test_known_hash);
     tcase_add_test(cases, test_broken);
     tcase_add_test(cases, test_read_again);
+    tcase_add_test(cases, test_admin_key);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
