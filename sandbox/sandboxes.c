@@ -47,8 +47,10 @@ int sandboxes_new(const struct sandboxes_config *config, const struct sandboxes_
 
 void sandboxes_listens(struct sandboxes *all, int port)
 {
+    bool https = strcmp(all->config.preview_scheme, "https") == 0;
+
     if (all->config.preview_port == 0) {
-        all->config.preview_port = all->config.proxied ? port : 80;
+        all->config.preview_port = all->config.proxied ? port : https ? 443 : 80;
     }
 }
 

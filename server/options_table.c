@@ -94,7 +94,7 @@ const struct option_entry option_table[] = {
      "its own, localhost)", NULL},
     {"preview-scheme", OPTION_CHOICE, AT(preview_scheme), "http", 0, 0, "http|https", "in URLs", NULL},
     {"preview-port", OPTION_NUMBER, AT(preview_port), "0", 0, 65535, "PORT",
-     "in URLs (default, 0: 80, or through the proxy that of --listen)", NULL},
+     "in URLs (default, 0: that of the scheme, or through the proxy that of --listen)", NULL},
     {"preview-tls-secret", OPTION_TEXT, AT(preview_tls_secret), NULL, 0, 0, "NAME",
      "Secret with the certificate of *.DOMAIN", NULL},
     {"ingress-class", OPTION_TEXT_OR_EMPTY, AT(ingress_class), "nginx", 0, 0, "NAME",

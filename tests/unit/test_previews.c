@@ -219,10 +219,13 @@ START_TEST(test_urls)
     } cases[] = {{"http", 80, "http://a.preview.example/"},
                  {"http", 8080, "http://a.preview.example:8080/"},
                  {"https", 443, "https://a.preview.example/"},
-                 {"https", 80, "https://a.preview.example:80/"}};
+                 {"https", 80, "https://a.preview.example:80/"},
+                 {"http", 0, "http://a.preview.example/"},
+                 {"https", 0, "https://a.preview.example/"}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         world.all->config.preview_scheme = cases[i].scheme;
         world.all->config.preview_port = cases[i].port;
+        sandboxes_listens(world.all, 8080);
         cleanup_json struct json *json = shown(8000, true);
         ck_assert_str_eq(json_get_text(json, "url"), cases[i].url);
     }
