@@ -124,7 +124,9 @@ int tar_writer_data(struct tar_writer *writer, const void *data, size_t len, str
 
 int tar_writer_zeros(struct tar_writer *writer, size_t len, struct err *err)
 {
-    static const char zeros[TAR_WRITER_HOLE]; /* where it is a hole, the library does not look */
+    /* Not const: so it is no part of the program file. Where it is a hole, the library does not
+     * look. */
+    static char zeros[TAR_WRITER_HOLE];
     assert(len <= sizeof(zeros));
     return tar_writer_data(writer, zeros, len, err);
 }
