@@ -31,7 +31,7 @@ def files(root):
 
 def inside(root, *command, check=True):
     """As uid 1000, without any capability, and with a root that cannot be written."""
-    words = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && mount --bind /dev "$0/dev" && exec chroot --userspec=1000:1000 "$0" "$@"',
+    words = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && { [ ! -d "$0/dev" ] || mount --bind /dev "$0/dev"; } && exec chroot --userspec=1000:1000 "$0" "$@"',
              root, *command]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=120, env={"PATH": os.environ["PATH"], "HOME": "/tmp"})
     assert not check or done.returncode == 0, done.stderr
@@ -63,7 +63,7 @@ def test_it_runs_unprivileged(images, server):
     assert config["User"] == "1000:1000" and config["Entrypoint"] == ["/podsandboxd"]
     assert inside(server, "/podsandboxd", "--version").stdout.startswith("podsandboxd ")
     refused = inside(server, "/podsandboxd", "--driver", "fake", "--store", "/nowhere/store", check=False)
-    assert refused.returncode != 0 and "/nowhere/store" in refused.stderr
+    assert refused.returncode != 0 and "'/nowhere/store.key'" in refused.stderr
 
 
 # --- the sandboxes' ----------------------------------------------------------------------
