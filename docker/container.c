@@ -253,6 +253,8 @@ void container_judge(const struct json *state, struct box_info *info)
         info->state = BOX_STARTING;
     else if (strcmp(status, "running") == 0 || strcmp(status, "paused") == 0)
         info->state = BOX_ATTACHABLE;
+    else if (strcmp(status, "removing") == 0)
+        info->state = BOX_GONE; /* its end, killed first, is not a fault of its own */
     else
         judge_end(state, info);
 }

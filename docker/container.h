@@ -45,5 +45,5 @@ int container_build(const struct container_plan *plan, const struct box_spec *sp
 void container_describe(const struct json *labels, const char *container_id, const char *instance,
                         struct box_info *ret_info);
 
-/* The state of an inspection's "State", with the reason of an end. */
+/* The state of an inspection's "State", with the reason of an end. BOX_GONE: just being removed. */
 void container_judge(const struct json *state, struct box_info *info);

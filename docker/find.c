@@ -41,18 +41,14 @@ int find_box(struct docker *docker, const char *container, struct box_info *ret_
 }
 
 /* How it has ended only an inspection says. False: it is not there any more, or just going. */
-static bool complete(struct docker *docker, const char *state, struct box_info *info)
+static bool complete(struct docker *docker, struct box_info *info)
 {
     struct box_info seen;
     struct err why = {.code = ERR_NONE};
 
-    if (strcmp(state, "removing") == 0)
-        return false;
-    if (info->state != BOX_FAILED)
-        return true;
-    if (find_box(docker, info->container_id, &seen, &why) == 0)
+    if (info->state == BOX_FAILED && find_box(docker, info->container_id, &seen, &why) == 0)
         *info = seen;
-    return why.code != ERR_BACKEND_NOT_FOUND;
+    return info->state != BOX_GONE && why.code != ERR_BACKEND_NOT_FOUND;
 }
 
 int find_boxes(struct docker *docker, bool foreign, struct box_info **ret_infos, size_t *ret_count,
@@ -71,15 +67,15 @@ int find_boxes(struct docker *docker, bool foreign, struct box_info **ret_infos,
     struct box_info *infos = xcalloc(json_count(reply) + 1, sizeof(*infos));
     for (const struct json *item = json_first(reply); item; item = json_next(item)) {
         const struct json *labels = json_get(item, "Labels");
-        const char *id = json_get_text(item, "Id"), *state = json_get_text(item, "State");
+        const char *id = json_get_text(item, "Id");
         cleanup_json struct json *status = json_new_object();
 
         if (!id || !json_get_text(labels, LABEL_ID))
             continue;
         container_describe(labels, id, docker->config->instance, &infos[count]);
-        json_set_text(status, "Status", state);
+        json_set_text(status, "Status", json_get_text(item, "State"));
         container_judge(status, &infos[count]);
-        count += complete(docker, state ? state : "", &infos[count]);
+        count += complete(docker, &infos[count]);
     }
     *ret_infos = infos;
     *ret_count = count;

@@ -50,13 +50,13 @@ static void tell_changed(struct watch *watch, const struct box_info *info)
         observer->changed(observer->arg, info);
 }
 
-/* How it has ended. When it is gone already, its removal follows as an event. */
+/* How it has ended. When it is going or gone already, its removal follows as an event. */
 static void tell_end(struct watch *watch, const char *container)
 {
     struct box_info info;
     struct err why;
 
-    if (find_box(watch->docker, container, &info, &why) == 0)
+    if (find_box(watch->docker, container, &info, &why) == 0 && info.state != BOX_GONE)
         tell_changed(watch, &info);
 }
 

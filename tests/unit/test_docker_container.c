@@ -141,6 +141,7 @@ START_TEST(test_states)
         /* a command alone was killed before, and then the deadline passed */
         {"{\"Status\":\"exited\",\"ExitCode\":3,\"OOMKilled\":true}", BOX_FAILED,
          ERR_CONTAINER_EXITED, true},
+        {"{\"Status\":\"removing\",\"ExitCode\":137}", BOX_GONE, ERR_NONE, false},
         {"{\"Status\":\"dead\",\"ExitCode\":1}", BOX_FAILED, ERR_CONTAINER_EXITED, false},
         {"{\"Status\":\"exited\",\"ExitCode\":null}", BOX_FAILED, ERR_CONTAINER_EXITED, false},
         {"{}", BOX_FAILED, ERR_CONTAINER_EXITED, false},
@@ -148,7 +149,7 @@ START_TEST(test_states)
 
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_json struct json *state = NULL;
-        struct box_info info = {.state = BOX_GONE};
+        struct box_info info = {.state = BOX_STARTING};
         struct err err;
 
         ck_assert_int_eq(
