@@ -73,7 +73,7 @@ class Engine:
         self.group = f"podsandbox-docker-{os.getpid()}-{id(self):x}"
 
     @property
-    def address(self):
+    def url(self):
         return f"unix://{self.socket}"
 
     @property
@@ -85,7 +85,7 @@ class Engine:
         shutil.rmtree(run, ignore_errors=True)
         run.mkdir(parents=True)
         self.socket.unlink(missing_ok=True)
-        dockerd = ["dockerd", "--host", self.address, "--data-root", self.directory / "data", "--exec-root", run,
+        dockerd = ["dockerd", "--host", self.url, "--data-root", self.directory / "data", "--exec-root", run,
                    "--pidfile", run / "dockerd.pid", "--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", f"/{self.group}",
                    "--default-address-pool", "base=10.201.0.0/16,size=24", *self.options]
         command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
@@ -180,7 +180,7 @@ def main():
     engine = Engine(Path(sys.argv[1]).resolve())
     engine.directory.mkdir(parents=True, exist_ok=True)
     engine.start().load("busybox", "distroless", "python")
-    print(engine.address, flush=True)
+    print(engine.url, flush=True)
     try:
         sys.stdin.read()
     finally:

@@ -154,7 +154,7 @@ class Docker:
         sys.path.insert(0, str(ROOT / "tests/docker"))
         import engine
         with engine.TemporaryEngine() as own:
-            cls.address = own.address
+            cls.address = own.url
             yield
         cls.address = None
 
