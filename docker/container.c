@@ -20,6 +20,11 @@ void container_name(const char *id, char *ret_name)
 /* --- labels -------------------------------------------------------------------------------------
  */
 
+static bool is_compat(const struct box_spec *spec)
+{
+    return spec->profile && strcmp(spec->profile, "compat") == 0;
+}
+
 /* What is written lies in memory: two full places would leave nothing to run with. */
 static uint64_t storage_of(const struct box_spec *spec)
 {
@@ -56,7 +61,7 @@ static void set_labels(struct json *container, const struct container_plan *plan
     json_set_text(labels, LABEL_CPU, spec->cpu_limit);
     json_set_text(labels, LABEL_MEMORY, spec->memory_limit);
     set_number(labels, LABEL_PIDS, (uint64_t)plan->pids);
-    set_number(labels, LABEL_STORAGE, storage_of(spec));
+    set_number(labels, LABEL_STORAGE, spec->read_only_root ? storage_of(spec) : 0);
     if (plan->runtime)
         json_set_text(labels, LABEL_RUNTIME, plan->runtime);
 }
@@ -85,6 +90,12 @@ static int add_writable(struct json *places, const struct box_spec *spec, const 
         return -1;
     if (json_get(places, path))
         return 0;
+    if (is_compat(spec)) { /* whoever the image's user is */
+        cleanup_free char *open = xasprintf("rw,exec,nosuid,nodev,size=%llu,mode=1777",
+                                            (unsigned long long)storage_of(spec));
+        json_set_text(places, path, open);
+        return 0;
+    }
     cleanup_free char *options =
         xasprintf("rw,exec,nosuid,nodev,size=%llu,mode=%s,uid=%lld,gid=%lld",
                   (unsigned long long)storage_of(spec), everybodys ? "1777" : "0755",
@@ -97,9 +108,12 @@ static int set_writable(struct json *host, const struct box_spec *spec, struct e
 {
     struct json *places = json_set_object(host, "Tmpfs");
 
-    if (add_writable(places, spec, spec->workdir, err) < 0 ||
-        add_writable(places, spec, "/tmp", err) < 0 ||
-        add_writable(places, spec, CONTAINER_HOME, err) < 0)
+    /* Over a writable root they would only hide what the image has there. */
+    if (!is_compat(spec) && (add_writable(places, spec, spec->workdir, err) < 0 ||
+                             add_writable(places, spec, "/tmp", err) < 0 ||
+                             add_writable(places, spec, CONTAINER_HOME, err) < 0))
+        return -1;
+    if (check_path(spec->workdir, err) < 0)
         return -1;
     for (size_t i = 0; spec->writable_mounts && i < spec->writable_mounts->count; i++) {
         if (add_writable(places, spec, spec->writable_mounts->items[i], err) < 0)
@@ -131,7 +145,8 @@ static void set_security(struct json *host, const struct box_spec *spec)
 {
     json_set_bool(host, "ReadonlyRootfs", spec->read_only_root);
     json_set_bool(host, "Privileged", false);
-    json_add_text(json_set_array(host, "CapDrop"), "ALL");
+    if (!is_compat(spec)) /* root of an image without them can install nothing */
+        json_add_text(json_set_array(host, "CapDrop"), "ALL");
     json_add_text(json_set_array(host, "SecurityOpt"), "no-new-privileges");
     json_set_text(host, "IpcMode", "private");
 }
@@ -164,9 +179,11 @@ int container_build(const struct container_plan *plan, const struct box_spec *sp
 
     json_set_text(container, "Image", spec->image);
     json_set_text(container, "Hostname", spec->id);
-    json_set_text(container, "User", user);
+    if (!is_compat(spec))
+        json_set_text(container, "User", user);
     json_set_text(container, "WorkingDir", spec->workdir);
-    json_add_text(json_set_array(container, "Env"), "HOME=" CONTAINER_HOME);
+    if (!is_compat(spec))
+        json_add_text(json_set_array(container, "Env"), "HOME=" CONTAINER_HOME);
     command = json_set_array(container, "Entrypoint");
     json_add_text(command, AGENT_PATH);
     json_add_text(command, "serve");

@@ -30,6 +30,7 @@ struct box_spec {
     const char *cpu_limit, *cpu_request, *memory_limit, *memory_request, *storage_limit;
     const char *runtime_class; /* NULL: the operator's default, or none */
     const char *network;       /* "internet" or "none" */
+    const char *profile;       /* "hardened"; "compat": the image's own user */
     int64_t max_lifetime_ms;   /* from creation: the substrate's own last resort */
     size_t secrets;            /* how many values are masked; not which */
 };

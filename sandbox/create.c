@@ -50,6 +50,7 @@ void sandbox_box_spec(const struct sandbox *sandbox, struct box_spec *ret_spec)
         .storage_limit = spec->storage,
         .runtime_class = spec->runtime_class,
         .network = spec->network,
+        .profile = spec->profile,
         .max_lifetime_ms = sandbox->all->config.policy.max_lifetime_ms,
         .secrets = spec->secrets.count,
     };

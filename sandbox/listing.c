@@ -160,6 +160,15 @@ static void set_networks(struct json *json, const struct policy *policy)
     }
 }
 
+static void set_profiles(struct json *json, const struct policy *policy)
+{
+    struct json *profiles = json_set_array(json, "profiles");
+    json_add_text(profiles, PROFILE_HARDENED);
+    if (policy->allow_profiles && *policy->allow_profiles) {
+        json_add_text(profiles, PROFILE_COMPAT); /* the only one that may be allowed */
+    }
+}
+
 static void set_features(struct json *features, const struct sandboxes *all)
 {
     static const char *const have[] = {"exec",        "stdin",    "detach", "stream",  "signal",
@@ -205,6 +214,7 @@ int sandboxes_capabilities(struct sandboxes *all, struct json **ret_json, struct
     json_set_int(limits, "max_json_stdin", CAP_JSON_STDIN);
     set_features(json_set_object(json, "features"), all);
     set_networks(json, policy);
+    set_profiles(json, policy);
     set_promises(json_set_object(json, "promises"), &all->driver->ops->promises);
     all->driver->ops->capabilities(all->driver->self, json);
     *ret_json = json;

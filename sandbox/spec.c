@@ -66,6 +66,7 @@ static const struct json_field spec_fields[] = {
      .offset = offsetof(struct spec_body, mounts),
      .max = MOUNTS_MAX},
     {.name = "network", .decode = json_decode_text, .offset = SPEC(network), .max = 32},
+    {.name = "profile", .decode = json_decode_text, .offset = SPEC(profile), .max = 32},
     {.name = "run_as_user",
      .decode = json_decode_int,
      .offset = SPEC(run_as_user),
@@ -96,7 +97,7 @@ void sandbox_spec_done(struct sandbox_spec *spec)
     char **texts[] = {
         &spec->id,      &spec->image,         &spec->pull_policy, &spec->workdir,
         &spec->cpu,     &spec->cpu_request,   &spec->memory,      &spec->memory_request,
-        &spec->storage, &spec->runtime_class, &spec->network};
+        &spec->storage, &spec->runtime_class, &spec->network,     &spec->profile};
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         free(*texts[i]);
         *texts[i] = NULL;
@@ -362,6 +363,28 @@ static bool list_allows(const char *list, const char *value)
     return false;
 }
 
+/* The image's own user and a writable root are what the profile is; none of it is for the asking.
+ */
+static int profile_check(struct sandbox_spec *spec, const struct policy *policy, struct err *err)
+{
+    if (strcmp(spec->profile, PROFILE_HARDENED) == 0) {
+        return 0;
+    }
+    if (strcmp(spec->profile, PROFILE_COMPAT) != 0) {
+        return bad(err, "profile", "must be " PROFILE_HARDENED " or " PROFILE_COMPAT);
+    }
+    if (!policy->allow_profiles || !list_allows(policy->allow_profiles, spec->profile)) {
+        return err_set(err, ERR_POLICY,
+                       "field 'profile': this server does not allow the profile '%s'",
+                       spec->profile);
+    }
+    if (spec->run_as_user != policy->run_as_user || spec->run_as_group != policy->run_as_group) {
+        return bad(err, "run_as_user", "does not go with the profile " PROFILE_COMPAT);
+    }
+    spec->read_only_root = false;
+    return 0;
+}
+
 static int policy_check(const struct sandbox_spec *spec, const struct policy *policy,
                         struct err *err)
 {
@@ -392,7 +415,9 @@ static int policy_check(const struct sandbox_spec *spec, const struct policy *po
         return err_set(err, ERR_POLICY, "field 'run_as_user': this server does not allow user %s",
                        user);
     }
-    if (!spec->read_only_root && policy->read_only_root && !policy->allow_writable_root) {
+    bool compat = strcmp(spec->profile, PROFILE_COMPAT) == 0;
+    if (!compat && !spec->read_only_root && policy->read_only_root &&
+        !policy->allow_writable_root) {
         return err_set(err, ERR_POLICY,
                        "field 'read_only_root': this server does not allow a writable root");
     }
@@ -477,6 +502,7 @@ static void defaults_fill(struct sandbox_spec *spec, const struct policy *policy
     fill(&spec->workdir, policy->workdir);
     fill(&spec->runtime_class, policy->runtime_class);
     fill(&spec->network, policy->network);
+    fill(&spec->profile, PROFILE_HARDENED);
 }
 
 static int times_check(const struct sandbox_spec *spec, const struct policy *policy,
@@ -545,7 +571,8 @@ int sandbox_spec_parse(const struct json *request, const struct policy *policy,
         env_check(&body.spec.env, "env", err) < 0 ||
         labels_check(&body.spec.labels, "labels", err) < 0 ||
         secrets_check(&body.spec.secrets, err) < 0 || times_check(&body.spec, policy, err) < 0 ||
-        resources_check(&body, policy, err) < 0 || policy_check(&body.spec, policy, err) < 0) {
+        resources_check(&body, policy, err) < 0 || profile_check(&body.spec, policy, err) < 0 ||
+        policy_check(&body.spec, policy, err) < 0) {
         return -1;
     }
     *ret_spec = body.spec;

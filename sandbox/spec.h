@@ -8,6 +8,9 @@
 #include "base/mem.h"
 #include "base/text.h"
 
+#define PROFILE_HARDENED "hardened"
+#define PROFILE_COMPAT "compat" /* writable root, the image's own user */
+
 /* What a caller asks for in `POST /v1/sandboxes`, checked against the operator's policy and with
  * every default filled in. */
 struct sandbox_spec {
@@ -21,6 +24,7 @@ struct sandbox_spec {
     char *cpu, *cpu_request, *memory, *memory_request, *storage;
     char *runtime_class; /* NULL: none */
     char *network;
+    char *profile; /* PROFILE_HARDENED, or a looser shape that the operator allows */
     int64_t run_as_user, run_as_group;
     bool read_only_root;
     int64_t ttl_ms, ready_timeout_ms;
@@ -30,7 +34,7 @@ void sandbox_spec_done(struct sandbox_spec *spec);
 
 /* The operator's defaults and ceilings; borrowed texts, from the options. */
 struct policy {
-    const char *image, *allow_images, *allow_pull_policies, *allow_users;
+    const char *image, *allow_images, *allow_pull_policies, *allow_users, *allow_profiles;
     bool allow_writable_root;
     const char *pull_policy;
     int64_t run_as_user, run_as_group;

@@ -1,6 +1,7 @@
 /* The public part of a spec as JSON: what records show, what the store keeps, and what an agent's
  * sealed blob carries. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/str.h"
 #include "sandbox/spec.h"
@@ -19,8 +20,14 @@ struct json *sandbox_spec_public(const struct sandbox_spec *spec)
     json_set_text(resources, "storage", spec->storage);
     json_set_text(json, "runtime_class", spec->runtime_class);
     json_set_text(json, "network", spec->network);
-    json_set_int(json, "run_as_user", spec->run_as_user);
-    json_set_int(json, "run_as_group", spec->run_as_group);
+    json_set_text(json, "profile", spec->profile);
+    if (strcmp(spec->profile, PROFILE_COMPAT) == 0) { /* the image's own, which is not known */
+        json_set_null(json, "run_as_user");
+        json_set_null(json, "run_as_group");
+    } else {
+        json_set_int(json, "run_as_user", spec->run_as_user);
+        json_set_int(json, "run_as_group", spec->run_as_group);
+    }
     json_set_bool(json, "read_only_root", spec->read_only_root);
     struct json *mounts = json_set_array(json, "writable_mounts");
     for (size_t i = 0; i < spec->writable_mounts.count; i++) {
@@ -45,6 +52,7 @@ static int64_t seconds(const struct json *json, const char *name)
 void sandbox_spec_restore(const struct json *json, struct sandbox_spec *ret_spec)
 {
     const struct json *resources = json_get(json, "resources");
+    const char *profile = json_get_text(json, "profile"); /* older records have none */
     *ret_spec = (struct sandbox_spec){
         .image = text_copy(json, "image"),
         .pull_policy = text_copy(json, "image_pull_policy"),
@@ -56,6 +64,7 @@ void sandbox_spec_restore(const struct json *json, struct sandbox_spec *ret_spec
         .storage = text_copy(resources, "storage"),
         .runtime_class = text_copy(json, "runtime_class"),
         .network = text_copy(json, "network"),
+        .profile = xstrdup(profile ? profile : PROFILE_HARDENED),
         .run_as_user = json_get_int(json, "run_as_user", 0),
         .run_as_group = json_get_int(json, "run_as_group", 0),
         .read_only_root = json_get_bool(json, "read_only_root", true),

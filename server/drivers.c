@@ -158,11 +158,15 @@ static int check_kubernetes(const struct options *options, struct err *err)
 
 int driver_check(const struct options *options, struct err *err)
 {
+    bool docker = strcmp(options->driver, "docker") == 0;
+    if (!docker && options->allow_profiles && *options->allow_profiles) {
+        return err_set(err, ERR_CONFIG, "--allow-profiles: the driver '%s' has no profiles",
+                       options->driver);
+    }
     if (strcmp(options->driver, "kubernetes") == 0) {
         return check_kubernetes(options, err);
     }
-    if (strcmp(options->driver, "docker") == 0 || strcmp(options->driver, "local") == 0 ||
-        strcmp(options->driver, "fake") == 0) {
+    if (docker || strcmp(options->driver, "local") == 0 || strcmp(options->driver, "fake") == 0) {
         return 0;
     }
     return err_set(err, ERR_CONFIG,

@@ -106,6 +106,7 @@ static struct sandboxes_config domain_config(const struct parts *parts)
                    .allow_pull_policies = o->allow_pull_policies,
                    .allow_users = o->allow_users,
                    .allow_writable_root = o->allow_writable_root,
+                   .allow_profiles = o->allow_profiles,
                    .pull_policy = o->pull_policy,
                    .run_as_user = o->run_as_user,
                    .run_as_group = o->run_as_group,

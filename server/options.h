@@ -29,6 +29,7 @@ struct options {
     const char *allow_pull_policies; /* comma list; "": the default */
     const char *allow_users;         /* comma list; NULL: none */
     bool allow_writable_root;
+    const char *allow_profiles; /* comma list; NULL: none */
     const char *pull_policy;
     int64_t run_as_user, run_as_group;
     bool read_only_root;

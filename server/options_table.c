@@ -56,6 +56,8 @@ const struct option_entry option_table[] = {
      "root file system of sandboxes", NULL},
     {"allow-writable-root", OPTION_BOOL, AT(allow_writable_root), "false", 0, 0, "BOOL",
      "a sandbox may ask for a writable one", NULL},
+    {"allow-profiles", OPTION_CHOICES, AT(allow_profiles), NULL, 0, 0, "compat",
+     "looser shapes that may be asked for with docker; compat: writable root, the image's own user; empty: none", NULL},
     {"workdir", OPTION_TEXT_NEEDED, AT(workdir), "/workspace", 0, 0, "PATH", "where commands start", NULL},
     {"cpu", OPTION_TEXT_NEEDED, AT(cpu), "2", 0, 0, "QUANTITY", "limit", NULL},
     {"cpu-request", OPTION_TEXT, AT(cpu_request), "250m", 0, 0, "QUANTITY", "request; empty: the limit", NULL},

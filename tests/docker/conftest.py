@@ -33,7 +33,7 @@ def end(server):
 
 @pytest.fixture(scope="session")
 def server(address, tmp_path_factory):
-    server = DockerServer(address, tmp_path_factory.mktemp("docker"), ("--reap-every", "1")).start()
+    server = DockerServer(address, tmp_path_factory.mktemp("docker"), ("--reap-every", "1", "--allow-profiles", "compat")).start()
     yield server
     end(server)
 

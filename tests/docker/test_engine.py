@@ -95,6 +95,21 @@ def test_networks(client):
     client.delete(two)
 
 
+def test_the_compat_profile(client):
+    """As root of the image where that is its user, with what the image has in its workdir, and a root that can be written to."""
+    id = client.create(profile="compat", image="localhost/distroless:1", workdir="/srv")["id"]
+    assert client.exec(id, ["/say", "0"])["exit_code"] == 0
+    client.delete(id)
+    id = client.create(profile="compat")["id"]
+    said = run(client, id, "id -u; pwd; echo $HOME; grep -E 'NoNewPrivs|Seccomp:' /proc/self/status; touch /workspace/x || true; echo 1 >/tmp/y; cat /tmp/y")
+    assert said.splitlines()[:5] == ["1000", "/workspace", "/home/sandbox", "NoNewPrivs:\t1", "Seccomp:\t2"] and said.endswith("1\n"), said
+    record = client.sandbox(id)
+    assert record["run_as_user"] is None and record["limits"]["storage"]["enforced"] is False
+    client.put(id, "/home/sandbox/f", b"x")
+    assert client.read(id, "/home/sandbox/f") == b"x"
+    client.delete(id)
+
+
 def test_a_signal_to_the_container(client, engine):
     """From the outside, as `docker kill` and `docker stop` do."""
     for path, reason in (("kill", "container_exited"), ("stop?t=1", "container_exited")):

@@ -124,7 +124,7 @@ class Box:
 
     def pod(self):
         """As fake_node.Container takes it."""
-        user, group = self.body["User"].split(":")
+        user, group = self.body.get("User", "0:0").split(":")
         places = list(self.body["HostConfig"]["Tmpfs"])
         mounts = [{"name": f"v{i}", "mountPath": path} for i, path in enumerate(places)]
         return {
@@ -134,7 +134,7 @@ class Box:
                 "volumes": [{"name": mount["name"], "emptyDir": {}} for mount in mounts] + [{"name": "agent", "image": {}}],
                 "containers": [{
                     "command": self.body["Entrypoint"], "workingDir": self.body["WorkingDir"],
-                    "env": [dict(zip(("name", "value"), entry.split("=", 1))) for entry in self.body["Env"]],
+                    "env": [dict(zip(("name", "value"), entry.split("=", 1))) for entry in self.body.get("Env", [])],
                     "volumeMounts": [*mounts, {"name": "agent", "mountPath": AGENT_DIR, "readOnly": True}]}]}}
 
     def start(self):

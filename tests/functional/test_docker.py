@@ -182,6 +182,28 @@ def test_the_body_of_a_create(client, engine):
     client.delete("plain")
 
 
+def test_a_looser_profile(own):
+    """Where the operator allows it; the request of a user goes not with it."""
+    engine, server = own("--allow-profiles", "compat")
+    server.start()
+    client = server.client()
+    assert client.get("/v1/capabilities")["profiles"] == ["hardened", "compat"]
+    record = client.create("loose", 202, profile="compat", wait=False)
+    assert (record["profile"], record["run_as_user"], record["read_only_root"]) == ("compat", None, False)
+    wait_until(lambda: engine.box("loose"), what="the container")
+    body = engine.box("loose").body
+    assert "User" not in body and "CapDrop" not in body["HostConfig"] and body["HostConfig"]["Tmpfs"] == {}
+    assert body["HostConfig"]["SecurityOpt"] == ["no-new-privileges"] and not body["HostConfig"]["ReadonlyRootfs"]
+    client.delete("loose")
+    client.create_problem(400, "invalid_field", profile="other")
+    client.create_problem(400, "invalid_field", profile="compat", run_as_user=1234)
+
+
+def test_a_profile_that_is_not_allowed(client):
+    assert client.get("/v1/capabilities")["profiles"] == ["hardened"]
+    client.create_problem(422, "policy_denied", profile="compat")
+
+
 def test_b17_a_create_whose_answer_is_lost(client, engine):
     """It is done once."""
     def swallow(_, request):
