@@ -117,16 +117,14 @@ bool ws_server_wants(const struct ws_server *peer)
 
 void ws_server_receive(struct ws_server *peer, const void *data, size_t len)
 {
-    bool silent = !wslay_event_want_write(peer->wslay);
-
     if (!ws_server_wants(peer))
         return;
     peer->in = data;
     peer->in_len = len;
     if (wslay_event_recv(peer->wslay)) {
         peer->broken = true;
-        /* In the midst of a frame of ours only wslay can close. */
-        peer->last = silent && !peer->closing;
+        /* Behind frames of ours only wslay can close. */
+        peer->last = wslay_event_get_queued_msg_count(peer->wslay) == 1 && !peer->closing;
         peer->closing = true;
     }
     peer->in_len = 0;

@@ -1,4 +1,4 @@
-foreach(test loop timers http_client http_lines ws ws_life)
+foreach(test loop timers http_client http_lines ws ws_life ws_server)
     podsandbox_unit_test(${test} USES podsandbox_net podsandbox_base)
 endforeach()
 # These start net_server.py as their peer.
