@@ -105,6 +105,7 @@ static void close_with(struct attached *attached, enum close_code code)
 {
     ws_server_close(attached->peer, code);
     attached->closing = true;
+    attachment_release(attached->attachment); /* the place is free before he hears of it */
 }
 
 static void refuse(struct attached *attached, enum close_code code, enum err_code why,
@@ -411,6 +412,7 @@ static bool next_record(struct attached *attached)
     uint64_t seen = event_count(readable);
     struct err why = {0};
 
+    (void)event_cancel(readable, &attached->on_record); /* it was, when a step pushes again */
     if (read_record(attached))
         return true;
     enum pipe_state state = pipe_state(attached->records, &why);
@@ -492,7 +494,7 @@ static bool attached_step(struct session *session)
     do {
         if (!pull(attached))
             return false;
-        if (is_closing(attached)) /* the place is free before he hears of it */
+        if (is_closing(attached)) /* as above */
             attachment_release(attached->attachment);
         if (!push(attached))
             return false;

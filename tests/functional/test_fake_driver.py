@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from attaching import Attached, terminal
 from fake_apiserver import ApiServer
 from fake_driver import FakeServer, answering, calls, reply, rules
 from server import AGENT, SOAK, Server, sanitized
@@ -445,3 +446,20 @@ def test_sandboxes_are_lost_with_the_server(tmp_path):
         assert client.create("mine")["state"] == "running"
     finally:
         server.stop()
+
+
+# --- terminals -----------------------------------------------------------------------------
+def test_a_terminal_shows_what_was_prepared(client):
+    client.create("terminal")
+    reply(client, {}, {"stdout": "out\r\n", "stderr": "err\r\n", "exit_code": 3, "delay": 0.3})
+    number = terminal(client, "terminal", ["htop"], columns=100, rows=30)
+    with Attached(client, "terminal", number) as me:
+        assert me.started["tty"] and (me.started["cols"], me.started["rows"]) == (100, 30)
+        me.type("typed")
+        me.resize(90, 20)
+        assert me.told("resized") == {"type": "resized", "cols": 90, "rows": 20}
+        assert me.end()["exit_code"] == 3 and bytes(me.out) == b"out\r\nerr\r\n" and not me.err
+    assert calls(client, "terminal", "exec")[0]["stdin"] == "typed"
+    record = client.get(f"/v1/sandboxes/terminal/execs/{number}")
+    assert record["tty"] and (record["cols"], record["rows"]) == (90, 20)
+    client.delete("terminal")
