@@ -94,6 +94,8 @@ static void forget(struct exec *exec)
     timer_stop(&exec->retry_timer);
     exec_readers_stop(exec);
     channel_close(&exec->channel);
+    if (exec->feed)
+        feed_stop(exec->feed, NULL); /* it holds the exec while it waits */
     exec_unlist(exec);
 }
 
