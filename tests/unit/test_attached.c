@@ -5,11 +5,11 @@
 
 #include "base/buf.h"
 #include "base/caps.h"
-#include "fake_clock.h"
 #include "sandbox/attachment.h"
 #include "server/attached.h"
 #include "server/sessions.h"
-#include "suite.h"
+#include "tests/unit/fake_clock.h"
+#include "tests/unit/suite.h"
 
 /* The WebSocket of an attachment, stepped by hand, over one end of a socket pair. The execution and
  * the thread are doubles. */

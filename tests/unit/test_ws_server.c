@@ -3,7 +3,7 @@
 
 #include "base/buf.h"
 #include "net/ws_server.h"
-#include "suite.h"
+#include "tests/unit/suite.h"
 
 /* What came out for the client, and what messages came in. */
 struct side {
