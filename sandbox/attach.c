@@ -7,6 +7,7 @@
 #include "base/caps.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "sandbox/call.h"
 #include "sandbox/lifecycle.h"
 #include "sandbox/record.h"
 

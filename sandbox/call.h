@@ -48,3 +48,7 @@ struct field_reader call_started(struct call *call);
 struct field_reader call_result(struct call *call);
 bool call_result_u64(struct call *call, uint16_t tag, uint64_t *ret_value);
 char *call_result_text(struct call *call, uint16_t tag); /* malloc'd, or NULL */
+
+/* Called on the loop thread when the link is up (again), or the sandbox ends. */
+void calls_link_up(struct sandbox *sandbox);
+void calls_sandbox_ended(struct sandbox *sandbox, const struct err *why);

@@ -163,6 +163,8 @@ void exec_end(struct exec *exec, struct exec_facts *facts)
         facts->message = scrub(exec->sandbox, message);
         free(message);
     }
+    if (facts->has_usage)
+        histogram_add(&exec->sandbox->all->tally.exec, facts->wall_us);
     exec_not_running(exec);
     pthread_mutex_lock(&exec->lock);
     memcpy(exec->totals, totals, sizeof(totals));

@@ -85,6 +85,9 @@ void sandbox_made_running(struct sandbox *sandbox)
         set_state_locked(sandbox, SANDBOX_RUNNING);
         set_reason_locked(sandbox, ERR_NONE, NULL);
         sandbox->ready = sandbox->ready ? sandbox->ready : sandbox->since;
+        if (!sandbox->adopting) {
+            histogram_add(&sandbox->all->tally.create, 1000 * (sandbox->since - sandbox->created));
+        }
         sandbox->adopting = false;
     }
     pthread_mutex_unlock(&sandbox->all->lock);
@@ -104,6 +107,7 @@ static void fail(struct sandbox *sandbox, enum err_code reason, const char *mess
     }
     pthread_mutex_unlock(&sandbox->all->lock);
     if (now) {
+        tally_one(sandbox->all->tally.failed, reason);
         tell_state(sandbox, "failed");
         tell_end(sandbox);
     }

@@ -8,6 +8,7 @@
 #include "sandbox/link.h"
 #include "sandbox/sandboxes.h"
 #include "sandbox/scrub.h"
+#include "sandbox/tally.h"
 
 #define SANDBOX_BUCKETS 4096
 
@@ -39,6 +40,7 @@ struct sandboxes {
     struct link_shared link_shared; /* loop thread only */
     struct tunnels *tunnels;        /* tunnel.c: kept for another request */
     struct preview_memory *preview_memory;
+    struct tally tally;
 };
 
 struct sandbox {
@@ -113,8 +115,5 @@ void execs_link_down(struct sandbox *sandbox);
 void execs_sandbox_ended(struct sandbox *sandbox, const struct err *why);
 void execs_release(struct sandbox *sandbox); /* the server stops: they are forgotten, and live on */
 void execs_scrub(struct sandbox *sandbox);   /* secrets were added: also masks what is recorded */
-/* call.c, likewise. */
-void calls_link_up(struct sandbox *sandbox);
-void calls_sandbox_ended(struct sandbox *sandbox, const struct err *why);
 /* exec.c, at start: brings the executions that the store thinks are running back into memory. */
 int execs_adopt(struct sandbox *sandbox, struct err *err) must_check;

@@ -54,6 +54,11 @@ void sandboxes_listens(struct sandboxes *all, int port)
     }
 }
 
+const struct tally *sandboxes_tally(const struct sandboxes *all)
+{
+    return &all->tally;
+}
+
 const struct sandboxes_config *sandboxes_config(const struct sandboxes *all)
 {
     return &all->config;

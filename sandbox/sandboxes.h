@@ -11,6 +11,7 @@
 #include "net/loop.h"
 #include "sandbox/handle.h"
 #include "sandbox/spec.h"
+#include "sandbox/tally.h"
 #include "store/store.h"
 
 /* All sandboxes of this server: the domain's front door for the HTTP routes. Thread-safe; calls
@@ -92,6 +93,7 @@ struct list_query {
 int sandboxes_list(struct sandboxes *all, const struct list_query *query, struct json **ret_page,
                    struct err *err) must_check;
 int sandboxes_foreign(struct sandboxes *all, struct json **ret_page, struct err *err) must_check;
+const struct tally *sandboxes_tally(const struct sandboxes *all);
 int sandboxes_stats(struct sandboxes *all, struct json **ret_json, struct err *err) must_check;
 /* One sweep now: expired, lost, orphaned. The reply lists what was (or would be) removed and why.
  */

@@ -122,6 +122,9 @@ static void make(struct sandbox *sandbox)
     }
     sandbox_box_spec(sandbox, &spec);
     int failed = driver->ops->create(driver->self, &spec, &info, &err);
+    if (failed) {
+        tally_one(sandbox->all->tally.driver_errors, err.code);
+    }
     if (!made(sandbox, failed ? NULL : &info)) {
         return;
     }
@@ -184,6 +187,7 @@ static void remove_box(struct sandbox *sandbox)
     const struct driver *driver = sandbox->all->driver;
     box_uid_of(sandbox, box_uid);
     if (driver->ops->destroy(driver->self, sandbox->id, box_uid, &err) < 0) {
+        tally_one(sandbox->all->tally.driver_errors, err.code);
         log_event(LOG_LEVEL_WARN, "box not removed yet", "id", sandbox->id, "error", err.msg, NULL);
         remove_later(sandbox, &err);
         return;

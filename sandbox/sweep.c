@@ -36,6 +36,9 @@ static void report(struct sweep *sweep, const char *kind, const char *name, cons
     json_set_text(item, "id", id);
     json_set_text(item, "reason", reason);
     json_add(sweep->items, item);
+    if (!sweep->dry_run) {
+        atomic_fetch_add(&sweep->all->tally.reaped, 1);
+    }
     log_event(LOG_LEVEL_INFO, sweep->dry_run ? "would reap" : "reaping", "kind", kind, "name", name,
               "id", id, "reason", reason, NULL);
 }
@@ -120,6 +123,7 @@ static void sweep_box(struct sweep *sweep, const struct box_info *box)
     }
     report(sweep, "box", box->name, box->id, "orphan");
     if (!sweep->dry_run && driver->ops->destroy(driver->self, box->id, box->box_uid, &err) < 0) {
+        tally_one(sweep->all->tally.driver_errors, err.code);
         log_event(LOG_LEVEL_WARN, "orphan not removed yet", "name", box->name, "error", err.msg,
                   NULL);
     }
@@ -197,6 +201,7 @@ static int sweep_side_objects(struct sweep *sweep, struct err *err)
         report(sweep, objects[i].kind, objects[i].name, objects[i].id, "orphan");
         if (!sweep->dry_run &&
             driver->ops->remove_side_object(driver->self, &objects[i], &why) < 0) {
+            tally_one(sweep->all->tally.driver_errors, why.code);
             log_event(LOG_LEVEL_WARN, "orphan not removed yet", "name", objects[i].name, "error",
                       why.msg, NULL);
         }
@@ -264,6 +269,7 @@ static void sweep_job(void *arg)
     bool stopping = all->stopping;
     pthread_mutex_unlock(&all->lock);
     if (!stopping && sandboxes_reap(all, false, &json, &err) < 0) {
+        tally_one(all->tally.driver_errors, err.code);
         log_event(LOG_LEVEL_WARN, "sweep not finished", "error", err.msg, NULL);
     }
 }

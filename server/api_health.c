@@ -94,10 +94,40 @@ static void metrics_of_http(struct app *app, struct buf *out)
                      "# TYPE podsandbox_http_request_seconds_total counter\n"
                      "podsandbox_http_request_seconds_total %.6f\n",
                      (double)atomic_load(&metrics->request_us) / 1e6);
+    histogram_print(&metrics->queue, "podsandbox_http_queue_seconds",
+                    "How long requests waited for a thread.", out);
     metric(out, "podsandbox_http_running", "gauge", "Requests in progress.",
            (long long)atomic_load(&metrics->running));
     metric(out, "podsandbox_http_queued", "gauge", "Requests waiting for a thread.",
            (long long)http_queued(app->http));
+}
+
+static void metric_by_code(struct buf *out, const char *name, const char *help, const char *label,
+                           const atomic_uint_fast64_t *counts)
+{
+    (void)buf_printf(out, "# HELP %s %s\n# TYPE %s counter\n", name, help, name);
+    for (size_t i = 0; i < ERR_COUNT; i++) {
+        unsigned long long count = atomic_load(&counts[i]);
+
+        if (count)
+            (void)buf_printf(out, "%s{%s=\"%s\"} %llu\n", name, label,
+                             err_code_name((enum err_code)i), count);
+    }
+}
+
+static void metrics_of_domain(const struct tally *tally, struct buf *out)
+{
+    histogram_print(&tally->create, "podsandbox_create_seconds",
+                    "From the request for a sandbox until it runs.", out);
+    histogram_print(&tally->exec, "podsandbox_exec_seconds", "How long commands ran.", out);
+    metric_by_code(out, "podsandbox_sandboxes_failed_total", "Sandboxes that failed, by reason.",
+                   "reason", tally->failed);
+    metric_by_code(out, "podsandbox_driver_errors_total",
+                   "Requests to the substrate that failed, by code.", "code", tally->driver_errors);
+    (void)buf_printf(out,
+                     "# HELP podsandbox_reaped_total What sweeps ended: expired and orphaned.\n"
+                     "# TYPE podsandbox_reaped_total counter\npodsandbox_reaped_total %llu\n",
+                     (unsigned long long)atomic_load(&tally->reaped));
 }
 
 static enum verdict get_metrics(struct request *request)
@@ -121,6 +151,7 @@ static enum verdict get_metrics(struct request *request)
            (long long)json_get_int(stats, "running_execs", 0));
     metric(&out, "podsandbox_backend_up", "gauge", "1 when the cluster answers.",
            json_get_bool(json_get(stats, "backend"), "ready", false));
+    metrics_of_domain(sandboxes_tally(app->sandboxes), &out);
     metrics_of_http(app, &out);
     metric(&out, "process_resident_memory_bytes", "gauge", "Memory of this process.",
            resident_bytes());

@@ -69,10 +69,10 @@ struct request {
     size_t header_count;
     struct uri_query query;
     struct route_match match;
-    int64_t body_length;     /* -1: chunked */
-    bool unchunked;          /* HTTP/1.0: no chunks in the answer */
-    struct proxied *proxied; /* NULL unless it is for a preview */
-    int64_t started_us;
+    int64_t body_length;          /* -1: chunked */
+    bool unchunked;               /* HTTP/1.0: no chunks in the answer */
+    struct proxied *proxied;      /* NULL unless it is for a preview */
+    int64_t started_us, waits_us; /* waits_us: for a thread, since then */
 
     /* libmicrohttpd's thread */
     bool begun;

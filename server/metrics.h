@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/histogram.h"
+
 #define METRICS_STATUSES 600
 
 /* What /metrics shows of the HTTP side; counted by http.c's files. */
@@ -11,6 +13,7 @@ struct metrics {
     atomic_uint_fast64_t replies[METRICS_STATUSES]; /* by status; 0: the client left before one */
     atomic_uint_fast64_t request_us;                /* the sum of their times */
     atomic_int_fast64_t running;                    /* requests in progress */
+    struct histogram queue; /* how long each waited for a thread, those that needed one */
 };
 
 static inline void metrics_count(struct metrics *metrics, int status, int64_t took_us)

@@ -1,5 +1,6 @@
 #include "server/run.h"
 
+#include "base/clock.h"
 #include "sandbox/sandboxes.h"
 #include "server/connection.h"
 #include "server/http_impl.h"
@@ -89,6 +90,14 @@ static void run(void *arg)
     go_on(arg, true);
 }
 
+static void first_run(void *arg)
+{
+    struct request *request = arg;
+
+    histogram_add(&request->http->metrics.queue, clock_now_us() - request->waits_us);
+    go_on(request, true);
+}
+
 void run_wake(struct park *park)
 {
     struct request *request = container_of(park, struct request, wait);
@@ -138,8 +147,11 @@ void run_begin(struct request *request)
     atomic_fetch_add(&request->refs, 1);
     if (request->at_once || is_quick(request)) {
         go_on(request, false);
-    } else if (!pool_submit(request->http->pool, run, request)) {
-        (void)reply_problem(request, &busy);
-        finish(request);
+    } else {
+        request->waits_us = clock_now_us();
+        if (!pool_submit(request->http->pool, first_run, request)) {
+            (void)reply_problem(request, &busy);
+            finish(request);
+        }
     }
 }

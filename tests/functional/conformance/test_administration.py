@@ -1,5 +1,7 @@
 """What an admin sees and does, and what owners see of each other."""
 
+import re
+
 KEYS = {"key-of-alice": ("alice", "user"), "key-of-bob": ("bob", "user"), "key-of-root": ("root", "admin")}
 
 
@@ -52,3 +54,31 @@ def test_owners_see_their_own_and_the_admin_all(fresh):
     server.client("wrong").problem("GET", "/v1/sandboxes", 401, "unauthenticated")
     alice.delete("hers")
     root.delete("his")
+
+
+def metrics(client):
+    """Name, labels included, → value; the text is what Prometheus reads."""
+    response = client.request("GET", "/metrics", 200)
+    assert response.headers["Content-Type"] == "text/plain; version=0.0.4"
+    lines = response.text.splitlines()
+    described = {line.split()[2] for line in lines if line.startswith("# TYPE")}
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    for name in values:
+        family = name.partition("{")[0]
+        assert family in described or re.sub("_(bucket|sum|count)$", "", family) in described, name
+    return {name: float(value) for name, value in values.items()}
+
+
+def test_metrics_count_what_happens(client):
+    before = metrics(client)
+    client.create("counted")
+    assert client.exec("counted", ["true"])["exit_code"] == 0
+    client.delete("counted")
+    client.create_problem((400, 422, 502, 503, 504), id="uncounted", image="no/such image")
+    after = metrics(client)
+    for name in ("podsandbox_create_seconds", "podsandbox_exec_seconds"):
+        assert after[f"{name}_count"] >= before[f"{name}_count"] + 1
+        assert after[f'{name}_bucket{{le="+Inf"}}'] == after[f"{name}_count"] and after[f"{name}_sum"] >= before[f"{name}_sum"]
+    assert after["podsandbox_http_queue_seconds_count"] > before["podsandbox_http_queue_seconds_count"]
+    assert after['podsandbox_http_replies_total{status="201"}'] > before.get('podsandbox_http_replies_total{status="201"}', 0)
+    assert not any("counted" in name for name in after)
