@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sandbox/call.h"
 #include "tests/unit/domain_double.h"
 
 static void link_up(void *arg, const struct link_hello *hello)
