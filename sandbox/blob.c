@@ -39,6 +39,7 @@ static struct json *blob_json_locked(const struct sandbox *sandbox)
     json_set_text(json, "spec", sandbox->public_spec);
     json_set(json, "labels", text_map_json(&sandbox->spec.labels));
     json_set(json, "secrets", secrets_json(&sandbox->spec.secrets));
+    json_set_text(json, "decoy", sandbox->spec.decoy);
     return json;
 }
 
@@ -64,6 +65,7 @@ void blob_done(struct blob *blob)
     for (size_t i = 0; i < blob->secrets.count; i++) {
         explicit_bzero(blob->secrets.items[i], strlen(blob->secrets.items[i]));
     }
+    free_secret(blob->decoy, blob->decoy ? strlen(blob->decoy) : 0);
     text_map_done(&blob->labels);
     text_list_done(&blob->secrets);
     free(blob->spec);
@@ -95,7 +97,9 @@ int record_open_blob(struct sandbox *sandbox, const void *sealed, size_t len, st
     blob.spec = xstrdup(spec ? spec : "{}");
     text_map_restore(json_get(json, "labels"), &blob.labels);
     secrets_restore(json_get(json, "secrets"), &blob.secrets);
-    blob.scrubber = scrubber_new(&blob.secrets);
+    const char *decoy = json_get_text(json, "decoy");
+    blob.decoy = decoy ? xstrdup(decoy) : NULL;
+    blob.scrubber = scrubber_new_with_decoy(&blob.secrets, decoy);
     *ret_blob = blob;
     return 0;
 }
@@ -129,6 +133,9 @@ void record_take_blob_locked(struct sandbox *sandbox, struct blob *blob)
     text_map_done(&sandbox->spec.labels);
     sandbox->spec.labels = blob->labels;
     blob->labels = (struct text_map){0};
+    if (!sandbox->spec.decoy) {
+        sandbox->spec.decoy = TAKE_PTR(blob->decoy);
+    }
     bool same = sandbox->spec.secrets.count == 0;
     for (size_t i = 0; i < blob->secrets.count; i++) {
         if (!text_list_has(&sandbox->spec.secrets, blob->secrets.items[i])) {
@@ -136,7 +143,8 @@ void record_take_blob_locked(struct sandbox *sandbox, struct blob *blob)
         }
     }
     scrubber_unref(sandbox->scrubber);
-    sandbox->scrubber = same ? TAKE_PTR(blob->scrubber) : scrubber_new(&sandbox->spec.secrets);
+    sandbox->scrubber = same ? TAKE_PTR(blob->scrubber)
+                             : scrubber_new_with_decoy(&sandbox->spec.secrets, sandbox->spec.decoy);
     if (blob->last_exec > sandbox->last_exec) {
         sandbox->last_exec = blob->last_exec;
     }

@@ -8,6 +8,7 @@
 #include "base/caps.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "sandbox/decoy.h"
 #include "sandbox/exec_lookup.h"
 #include "sandbox/lifecycle.h"
 #include "sandbox/record.h"
@@ -79,9 +80,10 @@ static struct sandbox *new_from_spec(struct sandboxes *all, const char *owner,
     struct sandbox *sandbox = sandbox_new(all, spec->id, uid, owner);
     sandbox->spec = *spec;
     *spec = (struct sandbox_spec){0};
+    decoy_make(&sandbox->spec);
     describe(sandbox);
     scrubber_unref(sandbox->scrubber);
-    sandbox->scrubber = scrubber_new(&sandbox->spec.secrets);
+    sandbox->scrubber = scrubber_new_with_decoy(&sandbox->spec.secrets, sandbox->spec.decoy);
     sandbox->created = clock_wall_ms();
     sandbox->since = sandbox->created;
     sandbox->deadline = sandbox->created + sandbox->spec.ttl_ms;

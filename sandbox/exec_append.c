@@ -6,6 +6,7 @@
 
 #include "base/caps.h"
 #include "base/clock.h"
+#include "sandbox/decoy.h"
 #include "sandbox/exec_parts.h"
 
 static char *journal_directory(const struct sandboxes *all, const char *uid)
@@ -84,6 +85,15 @@ static void note_mask(void *arg, uint64_t from, uint64_t to)
     (void)ranges_add(arg, from, to);
 }
 
+/* Once for each command. */
+static void tell_decoy(struct exec *exec, int stream, struct journal *journal)
+{
+    if (exec->streams[0].decoy_told || exec->streams[1].decoy_told || !journal_saw_decoy(journal))
+        return;
+    exec->streams[stream - 1].decoy_told = true;
+    decoy_seen(exec->sandbox, exec->number, stream);
+}
+
 /* Where masks lie is kept, so that a reply in text can have `***` there. */
 static int append(struct exec *exec, int stream, struct journal *journal, struct str data,
                   struct err *err)
@@ -104,6 +114,8 @@ static int append(struct exec *exec, int stream, struct journal *journal, struct
     out->unsettled = UINT64_MAX;
     out->changed_ms = clock_now_ms();
     pthread_mutex_unlock(&exec->lock);
+    if (masks.count > 0 && exec->sandbox->spec.decoy_env)
+        tell_decoy(exec, stream, journal);
     ranges_done(&masks);
     scrubber_unref(scrubber);
     return rc;

@@ -30,6 +30,7 @@ struct exec_stream {
     /* Masks from here on (offsets of the journal) are in the file, but not in `masks` yet. */
     uint64_t unsettled; /* while output is appended; else UINT64_MAX */
     bool scrubbing;     /* all of them: exec_scrub.c is at work */
+    bool decoy_told;    /* loop thread: that it was in it */
     int64_t changed_ms; /* clock_now_ms of the last byte */
 };
 

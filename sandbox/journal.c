@@ -449,6 +449,12 @@ bool journal_is_masked(struct journal *journal, const struct scrubber *scrubber,
     return journal->scrubber == scrubber && from >= journal->masked_from && to <= journal->scanned;
 }
 
+bool journal_saw_decoy(struct journal *journal)
+{
+    LOCK_JOURNAL(journal);
+    return journal->stream != NULL && scrub_stream_saw_decoy(journal->stream);
+}
+
 bool journal_held(struct journal *journal, const struct scrubber *scrubber, uint64_t end,
                   size_t *ret_held, size_t *ret_firmly)
 {

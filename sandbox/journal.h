@@ -58,6 +58,8 @@ int journal_mask(struct journal *journal, const struct journal_masking *masking,
 /* All from FROM up to TO was looked at with just this SCRUBBER, so that it need not be again. */
 bool journal_is_masked(struct journal *journal, const struct scrubber *scrubber, uint64_t from,
                        uint64_t to);
+/* The decoy was in what its scrubber has looked at. */
+bool journal_saw_decoy(struct journal *journal);
 /* How many bytes before END may yet become a secret, and how many of them firmly, as
  * scrub_stream_held_firmly says it. False: it is not known, as END is not where SCRUBBER stands. */
 bool journal_held(struct journal *journal, const struct scrubber *scrubber, uint64_t end,

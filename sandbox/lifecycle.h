@@ -64,6 +64,10 @@ void sandboxes_ask(struct sandboxes *all, void (*fn)(void *arg), void *arg);
 /* create.c */
 void sandbox_box_spec(const struct sandbox *sandbox, struct box_spec *ret_spec); /* borrows */
 
+/* update.c: its spec has changed. Records show it, the store and the agent keep it. The digest
+ * stays: it tells what was created. */
+void sandbox_describe_locked(struct sandbox *sandbox);
+
 /* observe.c: what the substrate says of a box, known or not. */
 void sandboxes_observe(struct sandboxes *all, const struct box_info *info);
 extern const struct box_observer sandboxes_observer; /* its `arg` is to be set */

@@ -88,6 +88,7 @@ static struct json *sealed_json_locked(const struct sandbox *sandbox)
     json_set_bool(json, "previews_unknown", sandbox->previews_unknown);
     json_set(json, "env", text_map_json(&sandbox->spec.env));
     json_set(json, "secrets", list_json(&sandbox->spec.secrets));
+    json_set_text(json, "decoy", sandbox->spec.decoy);
     return json;
 }
 
@@ -126,6 +127,8 @@ static int open_secrets(struct sandbox *sandbox, const struct sandbox_row *row, 
     }
     text_map_restore(json_get(json, "env"), &sandbox->spec.env);
     list_restore(json_get(json, "secrets"), &sandbox->spec.secrets);
+    const char *decoy = json_get_text(json, "decoy");
+    sandbox->spec.decoy = decoy ? xstrdup(decoy) : NULL;
     sandbox->previews_unknown = json_get_bool(json, "previews_unknown", false);
     return 0;
 }
@@ -273,7 +276,7 @@ struct sandbox *record_load(struct sandboxes *all, const struct sandbox_row *row
     load_spec(sandbox, row);
     bool readable = open_secrets(sandbox, row, &err) == 0;
     scrubber_unref(sandbox->scrubber);
-    sandbox->scrubber = scrubber_new(&sandbox->spec.secrets);
+    sandbox->scrubber = scrubber_new_with_decoy(&sandbox->spec.secrets, sandbox->spec.decoy);
     (void)sandbox_state_from_name(row->state, &sandbox->state);
     sandbox->reason = row->reason ? err_code_from_name(row->reason) : ERR_NONE;
     text_fill(sandbox->message, sizeof(sandbox->message), row->message);

@@ -35,7 +35,8 @@ int record_seal_blob(struct sandbox *sandbox, struct buf *out, uint64_t *ret_ver
 struct blob {
     struct text_map labels;
     struct text_list secrets;
-    char *spec; /* JSON */
+    char *spec;  /* JSON */
+    char *decoy; /* NULL: none */
     int64_t created, last_exec;
     struct scrubber *scrubber;
 };

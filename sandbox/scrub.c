@@ -24,7 +24,8 @@ struct node {
     unsigned int match : 24;   /* bytes of the longest pattern that ends here; 0: none */
     unsigned int chained : 1;  /* a child of the node before */
     unsigned int branches : 1; /* has children in the table */
-    unsigned int firm : 1; /* so much of a pattern that it is not shown, however long it takes */
+    unsigned int firm : 1;  /* so much of a pattern that it is not shown, however long it takes */
+    unsigned int decoy : 1; /* a form of it ends here */
 };
 
 struct edge {
@@ -50,6 +51,7 @@ struct scrubber {
     size_t edge_count;
     size_t edge_room;
     size_t longest, shortest; /* patterns */
+    bool adding_decoy;        /* while it is built */
 };
 
 static size_t smaller(size_t a, size_t b)
@@ -167,6 +169,7 @@ static void add_pattern(void *arg, const char *data, size_t len)
         node = child != 0 ? child : add_node(scrubber, node, byte);
     }
     scrubber->nodes[node].match = len & 0xffffff;
+    scrubber->nodes[node].decoy |= scrubber->adding_decoy;
     if (len > scrubber->longest)
         scrubber->longest = len;
     if (scrubber->shortest == 0 || len < scrubber->shortest)
@@ -250,6 +253,7 @@ static void link_nodes(struct scrubber *scrubber)
             node->fail = step(scrubber, scrubber->nodes[parents[order[i]]].fail, node->byte);
         if (node->match == 0)
             node->match = scrubber->nodes[node->fail].match;
+        node->decoy |= scrubber->nodes[node->fail].decoy;
     }
 }
 
@@ -267,7 +271,7 @@ static void find_pairs(struct scrubber *scrubber)
     }
 }
 
-struct scrubber *scrubber_new(const struct text_list *values)
+struct scrubber *scrubber_new_with_decoy(const struct text_list *values, const char *decoy)
 {
     struct scrubber *scrubber = xcalloc(1, sizeof(*scrubber));
     atomic_init(&scrubber->refs, 1);
@@ -275,11 +279,19 @@ struct scrubber *scrubber_new(const struct text_list *values)
     scrubber->count = 1;
     for (size_t i = 0; values != NULL && i < values->count; i++)
         scrub_forms(values->items[i], add_pattern, scrubber);
+    scrubber->adding_decoy = true;
+    if (decoy != NULL)
+        scrub_forms(decoy, add_pattern, scrubber);
     link_nodes(scrubber);
     set_room(scrubber, scrubber->count + 1);
     if (scrubber->count > 1)
         find_pairs(scrubber);
     return scrubber;
+}
+
+struct scrubber *scrubber_new(const struct text_list *values)
+{
+    return scrubber_new_with_decoy(values, NULL);
 }
 
 struct scrubber *scrubber_ref(const struct scrubber *scrubber)
@@ -323,6 +335,7 @@ struct scan {
     const struct scrubber *scrubber;
     uint32_t node;
     uint64_t at;        /* bytes seen */
+    bool decoy;         /* seen */
     struct span *spans; /* in order, disjoint */
     size_t count;
     size_t room;
@@ -371,8 +384,10 @@ static void scan_bytes(struct scan *scan, const char *data, size_t len)
             i = skip(scrubber, bytes, i, len);
         node = step(scrubber, node, bytes[i]);
         size_t match = scrubber->nodes[node].match;
-        if (match > 0)
+        if (match > 0) {
             add_span(scan, scan->at + i + 1 - match, scan->at + i + 1);
+            scan->decoy = scan->decoy || scrubber->nodes[node].decoy;
+        }
     }
     scan->node = node;
     scan->at += len;
@@ -547,6 +562,11 @@ size_t scrub_stream_held(const struct scrub_stream *stream)
 size_t scrub_stream_held_firmly(const struct scrub_stream *stream)
 {
     return scrubber_empty(stream->scrubber) ? 0 : undecided(&stream->scan, true);
+}
+
+bool scrub_stream_saw_decoy(const struct scrub_stream *stream)
+{
+    return stream->scan.decoy;
 }
 
 size_t scrub_stream_matches(const struct scrub_stream *stream)

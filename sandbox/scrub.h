@@ -17,6 +17,8 @@ struct scrubber;
 
 /* NULL, an empty list, or only empty values: a scrubber that matches nothing. */
 struct scrubber *scrubber_new(const struct text_list *values);
+/* DECOY (NULL: none), one of VALUES, is told from the others where it is found. */
+struct scrubber *scrubber_new_with_decoy(const struct text_list *values, const char *decoy);
 struct scrubber *scrubber_ref(const struct scrubber *scrubber);
 void scrubber_unref(
     struct scrubber *scrubber); /* NULL is allowed; the last one wipes the patterns */
@@ -55,6 +57,8 @@ size_t scrub_stream_held_firmly(const struct scrub_stream *stream);
 /* Appends what is held to OUT, with what is known to be a secret already masked; it stays held.
  * RET_MASKED: bytes. False when OUT is full. */
 bool scrub_stream_peek(const struct scrub_stream *stream, struct buf *out, size_t *ret_masked);
+/* The decoy was in it, in any form. */
+bool scrub_stream_saw_decoy(const struct scrub_stream *stream);
 /* Totals of what was appended so far. */
 size_t scrub_stream_matches(const struct scrub_stream *stream);
 uint64_t scrub_stream_masked(const struct scrub_stream *stream); /* bytes */

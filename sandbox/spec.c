@@ -9,6 +9,7 @@
 #include "base/caps.h"
 #include "base/crypto.h"
 #include "base/str.h"
+#include "sandbox/decoy.h"
 
 /* All secrets must fit into the sealed blob that the agent keeps. */
 #define SECRETS_TOTAL_MAX (128 * KIB)
@@ -42,6 +43,16 @@ static const struct json_field resource_fields[] = {
 };
 
 #define SPEC(member) offsetof(struct spec_body, spec.member)
+static const struct json_field decoy_fields[] = {
+    {.name = "env",
+     .decode = json_decode_text,
+     .offset = SPEC(decoy_env),
+     .required = true,
+     .min = 1,
+     .max = 255},
+    JSON_FIELDS_END,
+};
+
 static const struct json_field spec_fields[] = {
     {.name = "id", .decode = json_decode_text, .offset = SPEC(id), .min = 1, .max = 40},
     {.name = "image", .decode = json_decode_text, .offset = SPEC(image), .min = 1, .max = 500},
@@ -55,6 +66,7 @@ static const struct json_field spec_fields[] = {
      .decode = json_decode_text_list,
      .offset = SPEC(secrets),
      .max = CAP_SECRETS},
+    {.name = "decoy", .decode = json_decode_object, .extra = decoy_fields},
     {.name = "workdir", .decode = json_decode_text, .offset = SPEC(workdir), .min = 1, .max = 255},
     {.name = "resources",
      .decode = json_decode_object,
@@ -95,13 +107,16 @@ static const struct json_field spec_fields[] = {
 void sandbox_spec_done(struct sandbox_spec *spec)
 {
     char **texts[] = {
-        &spec->id,      &spec->image,         &spec->pull_policy, &spec->workdir,
-        &spec->cpu,     &spec->cpu_request,   &spec->memory,      &spec->memory_request,
-        &spec->storage, &spec->runtime_class, &spec->network,     &spec->profile};
+        &spec->id,        &spec->image,         &spec->pull_policy, &spec->workdir,
+        &spec->cpu,       &spec->cpu_request,   &spec->memory,      &spec->memory_request,
+        &spec->storage,   &spec->runtime_class, &spec->network,     &spec->profile,
+        &spec->decoy_env, &spec->decoy_seen_at};
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         free(*texts[i]);
         *texts[i] = NULL;
     }
+    free_secret(spec->decoy, spec->decoy ? strlen(spec->decoy) : 0);
+    spec->decoy = NULL;
     for (size_t i = 0; i < spec->secrets.count; i++) {
         explicit_bzero(spec->secrets.items[i], strlen(spec->secrets.items[i]));
     }
@@ -568,7 +583,7 @@ int sandbox_spec_parse(const struct json *request, const struct policy *policy,
     }
     defaults_fill(&body.spec, policy);
     if (names_check(&body.spec, policy, err) < 0 || mounts_take(&body, err) < 0 ||
-        env_check(&body.spec.env, "env", err) < 0 ||
+        env_check(&body.spec.env, "env", err) < 0 || decoy_check(&body.spec, err) < 0 ||
         labels_check(&body.spec.labels, "labels", err) < 0 ||
         secrets_check(&body.spec.secrets, err) < 0 || times_check(&body.spec, policy, err) < 0 ||
         resources_check(&body, policy, err) < 0 || profile_check(&body.spec, policy, err) < 0 ||

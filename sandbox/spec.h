@@ -19,6 +19,9 @@ struct sandbox_spec {
     struct text_map env;
     struct text_map labels;
     struct text_list secrets;
+    char *decoy, *decoy_env; /* a value made for this sandbox, and its variable; NULL: none */
+    int64_t decoy_seen;      /* outputs that had it */
+    char *decoy_seen_at;     /* RFC 3339; NULL: never */
     char *workdir;
     struct text_list writable_mounts;
     char *cpu, *cpu_request, *memory, *memory_request, *storage;

@@ -20,6 +20,12 @@ struct json *sandbox_spec_public(const struct sandbox_spec *spec)
     json_set_text(resources, "storage", spec->storage);
     json_set_text(json, "runtime_class", spec->runtime_class);
     json_set_text(json, "network", spec->network);
+    if (spec->decoy_env) {
+        struct json *decoy = json_set_object(json, "decoy");
+        json_set_text(decoy, "env", spec->decoy_env);
+        json_set_int(decoy, "seen", spec->decoy_seen);
+        json_set_text(decoy, "seen_at", spec->decoy_seen_at);
+    }
     json_set_text(json, "profile", spec->profile);
     if (strcmp(spec->profile, PROFILE_COMPAT) == 0) { /* the image's own, which is not known */
         json_set_null(json, "run_as_user");
@@ -53,6 +59,7 @@ void sandbox_spec_restore(const struct json *json, struct sandbox_spec *ret_spec
 {
     const struct json *resources = json_get(json, "resources");
     const char *profile = json_get_text(json, "profile"); /* older records have none */
+    const struct json *decoy = json_get(json, "decoy");
     *ret_spec = (struct sandbox_spec){
         .image = text_copy(json, "image"),
         .pull_policy = text_copy(json, "image_pull_policy"),
@@ -65,6 +72,9 @@ void sandbox_spec_restore(const struct json *json, struct sandbox_spec *ret_spec
         .runtime_class = text_copy(json, "runtime_class"),
         .network = text_copy(json, "network"),
         .profile = xstrdup(profile ? profile : PROFILE_HARDENED),
+        .decoy_env = text_copy(decoy, "env"),
+        .decoy_seen = json_get_int(decoy, "seen", 0),
+        .decoy_seen_at = text_copy(decoy, "seen_at"),
         .run_as_user = json_get_int(json, "run_as_user", 0),
         .run_as_group = json_get_int(json, "run_as_group", 0),
         .read_only_root = json_get_bool(json, "read_only_root", true),

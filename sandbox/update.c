@@ -81,6 +81,7 @@ static int prepare(struct sandbox *sandbox, const struct text_list *more, struct
     pthread_mutex_lock(&sandbox->all->lock);
     text_list_copy(&addition->secrets, &sandbox->spec.secrets);
     addition->version = sandbox->blob_version;
+    const char *decoy = sandbox->spec.decoy; /* it stays as long as the sandbox */
     pthread_mutex_unlock(&sandbox->all->lock);
     for (size_t i = 0; i < more->count; i++) {
         if (*more->items[i] && !text_list_has(&addition->secrets, more->items[i])) {
@@ -90,7 +91,7 @@ static int prepare(struct sandbox *sandbox, const struct text_list *more, struct
     if (check_secrets(&addition->secrets, err) < 0) {
         return -1;
     }
-    addition->scrubber = scrubber_new(&addition->secrets);
+    addition->scrubber = scrubber_new_with_decoy(&addition->secrets, decoy);
     return 0;
 }
 
@@ -104,16 +105,20 @@ static void take_secrets_locked(struct sandbox *sandbox, struct addition *additi
     addition->scrubber = scrubber;
 }
 
-/* Records show it, the store and the agent keep it. The digest stays: it tells what was created. */
-static void set_ttl_locked(struct sandbox *sandbox, int64_t ttl_ms)
+void sandbox_describe_locked(struct sandbox *sandbox)
 {
     cleanup_buf struct buf text = BUF_INIT(CAP_JSON_BODY);
-    sandbox->wanted_ms = clock_now_ms() + ttl_ms;
-    sandbox->spec.ttl_ms = ttl_ms;
     cleanup_json struct json *public = sandbox_spec_public(&sandbox->spec);
     (void)json_print_canonical(public, &text); /* of checked fields: it fits */
     free(sandbox->public_spec);
     sandbox->public_spec = buf_take(&text, NULL);
+}
+
+static void set_ttl_locked(struct sandbox *sandbox, int64_t ttl_ms)
+{
+    sandbox->wanted_ms = clock_now_ms() + ttl_ms;
+    sandbox->spec.ttl_ms = ttl_ms;
+    sandbox_describe_locked(sandbox);
 }
 
 /* --- the change ------------------------------------------------------------------------------ */

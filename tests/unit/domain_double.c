@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "sandbox/decoy.h"
 #include "sandbox/lifecycle.h"
 
 struct job {
@@ -15,6 +16,13 @@ struct job {
 };
 
 static struct job *jobs, **last_job = &jobs;
+
+/* No sandbox here has one. */
+void decoy_seen(struct sandbox *sandbox, int64_t exec, int stream)
+{
+    (void)sandbox;
+    ck_abort_msg("execution %lld has a decoy in stream %d", (long long)exec, stream);
+}
 
 void sandboxes_work(struct sandboxes *all, void (*fn)(void *arg), void *arg)
 {

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/unit/journal_place.h"
 
@@ -121,6 +122,32 @@ START_TEST(test_mask_overlapping)
     append(journal, 21, "ss and mor", 10);
     mask(journal, scrubber, 21);
     assert_text(journal, 17, "****** and mor");
+    journal_close(journal);
+    scrubber_unref(scrubber);
+}
+END_TEST
+
+START_TEST(test_decoy)
+{
+    struct text_list list = {0};
+    text_list_add(&list, "secret");
+    text_list_add(&list, "decoy-value");
+    struct scrubber *scrubber = scrubber_new_with_decoy(&list, "decoy-value");
+    text_list_done(&list);
+    struct journal *journal = open_journal(100, 100);
+    ck_assert(!journal_saw_decoy(journal));
+    append_masked(journal, 0, "a secret, decoy-valu", 20, scrubber);
+    ck_assert(!journal_saw_decoy(journal));
+    append_masked(journal, 20, "es: ZGVjb3ktdm", 14, scrubber);
+    ck_assert(journal_saw_decoy(journal));
+    assert_text(journal, 0, "a ******, ***********s: ZGVjb3ktdm");
+    journal_close(journal);
+    ck_assert_int_eq(unlink(place.path), 0);
+    journal = open_journal(100, 100);
+    append_masked(journal, 0, "encoded: ZGVjb3kt", 17, scrubber);
+    append_masked(journal, 17, "dmFsdWU=", 8, scrubber);
+    assert_text(journal, 0, "encoded: ****************");
+    ck_assert(journal_saw_decoy(journal));
     journal_close(journal);
     scrubber_unref(scrubber);
 }
@@ -321,6 +348,7 @@ int main(void)
     tcase_add_test(tcase, test_mask);
     tcase_add_test(tcase, test_mask_beside_the_gap);
     tcase_add_test(tcase, test_mask_overlapping);
+    tcase_add_test(tcase, test_decoy);
     tcase_add_test(tcase, test_mask_noting);
     tcase_add_test(tcase, test_what_is_masked);
     tcase_add_test(tcase, test_mask_random);
