@@ -76,7 +76,7 @@ export class CommandsTab {
         this.id = record.id;
         this.commands = new Map();
         this.list = h("ol", {class: "commands card", reversed: true});
-        this.empty = h("p", {class: "quiet"}, "Nothing was run yet.");
+        this.empty = h("p", {class: "quiet"}, record.state === "gone" ? "Nothing was run." : "Nothing was run yet.");
         this.problem = h("div");
         const input = h("input", {type: "text", class: "mono", required: true, spellcheck: "false", autocomplete: "off", placeholder: "make test"});
         const form = h("form", {class: "row-form"}, field("Run in a shell", input), button("Run", {kind: "primary", type: "submit"}));

@@ -112,7 +112,7 @@ export class DetailView {
         if (!record) return;
         const use = this.usage.of(record);
         const limit = memoryLimit(record);
-        const parts = [record.image, this.session.admin && `owner ${record.owner}`, record.backend?.node && `on ${record.backend.node}`, `${span(since(record.created))} old`];
+        const parts = [record.image, this.session.admin && `owner ${record.owner}`, record.backend?.node && `on ${record.backend.node}`, record.ended ? `lived ${span(since(record.created) - since(record.ended))}` : `${span(since(record.created))} old`];
         if (this.lives() && record.expires) parts.push(`ends in ${span(until(record.expires))}`);
         if (record.state === "gone" && record.ended) parts.push(`ended ${fullTime(record.ended)}`);
         if (use?.count === 0) parts.push(limit ? `idle, ${bytes(limit)} at most` : "idle");
@@ -123,8 +123,8 @@ export class DetailView {
     drawWhy() {
         const {record} = this;
         const text = record.reason || record.message ? [record.reason, record.message].filter(Boolean).join(": ") : "";
-        const words = {creating: "It is being made.", deleting: "It is being deleted.", failed: "It could not be made.", gone: "It is gone."}[record.state];
-        const all = words ? [words, text].filter(Boolean).join(" ") : text;
+        const word = {creating: "Being made", deleting: "Being deleted", failed: "Failed", gone: "Gone"}[record.state];
+        const all = [word, text].filter(Boolean).join(": ");
         if (this.why.textContent === all) return;
         this.why.replaceChildren(...(all ? [h("p", {class: `note ${tone(record.state)}`}, all)] : []));
     }

@@ -1,13 +1,13 @@
 /* One file: shown, edited (guarded by its ETag), downloaded, deleted. */
 
-import {address, call, key} from "./api.js";
-import {button, confirmed, h, icon, problemBox, setText, toast, toastProblem} from "./dom.js";
+import {call} from "./api.js";
+import {button, h, icon, problemBox, setText, toast} from "./dom.js";
+import {download} from "./download.js";
 import {bytes} from "./format.js";
 import {baseName, visible} from "./paths.js";
 
 const EDITABLE = 1024 * 1024; // bytes of a file that is shown whole
 const PICTURE = 4 * 1024 * 1024;
-const DOWNLOAD_MS = 10 * 60 * 1000;
 const PICTURES = {png: "image/png", jpg: "image/jpeg", jpeg: "image/jpeg", gif: "image/gif", webp: "image/webp"};
 
 /* "crlf" and "lf" survive a text box, which knows only one kind of line end; others do not. */
@@ -26,7 +26,7 @@ export class FilePane {
         this.note = h("span", {class: "quiet"});
         this.save = button("Save", {kind: "primary", title: "Save (Ctrl+S)", onclick: () => this.store()});
         this.again = button("Read again", {symbol: "refresh", onclick: () => this.blocks() || this.open(this.path)});
-        this.fetchIt = button("Download", {symbol: "download", onclick: () => this.download()});
+        this.fetchIt = button("Download", {symbol: "download", onclick: () => download(["sandboxes", this.id, "files"], {path: {encoded: this.path.encoded}}, baseName(this.path.text) || "file")});
         this.remove = button("Delete", {symbol: "trash", kind: "danger-quiet", onclick: () => this.tab.askRemove(this.path, false)});
         this.head = h("div", {class: "side-head"}, this.name, this.note, h("span", {class: "bar-gap"}), this.save, this.again, this.fetchIt, this.remove);
         this.problem = h("div");
@@ -155,22 +155,5 @@ export class FilePane {
             if (problem.status === 412) this.problem.append(h("div", {class: "dialog-foot"}, button("Read theirs", {onclick: () => this.open(this.path)}), button("Overwrite", {kind: "danger", onclick: () => this.store(true)})));
         }
         this.edited();
-    }
-
-    async download() {
-        const name = baseName(this.path.text) || "file";
-        try {
-            if (!key.get()) return this.hand(address(["sandboxes", this.id, "files"], {path: {encoded: this.path.encoded}}), name);
-            const response = await this.request("GET", {timeout: DOWNLOAD_MS});
-            const url = URL.createObjectURL(await response.blob());
-            this.hand(url, name);
-            setTimeout(() => URL.revokeObjectURL(url), 60000);
-        } catch (problem) {
-            toastProblem(problem);
-        }
-    }
-
-    hand(url, name) {
-        h("a", {href: url, download: name}).click();
     }
 }

@@ -2,6 +2,7 @@
 
 import {call, get} from "./api.js";
 import {button, confirmed, field, h, icon, iconButton, openDialog, problemBox, setText, toast, toastProblem} from "./dom.js";
+import {download} from "./download.js";
 import {FilePane} from "./file_pane.js";
 import {bytes, fullTime} from "./format.js";
 import {entryName, join, pathOf, visible} from "./paths.js";
@@ -65,7 +66,7 @@ export class FilesTab {
         this.pane = new FilePane(this.id, this);
         this.side = h("div", {class: "card side"},
             h("div", {class: "side-head"}, this.where, h("span", {class: "bar-gap"}), iconButton("New file", "plus", {onclick: () => this.askNew()}),
-                iconButton("Upload files", "upload", {onclick: () => this.picker.click()}), iconButton("Read again", "refresh", {onclick: () => this.refresh()}), this.picker),
+                iconButton("Upload files", "upload", {onclick: () => this.picker.click()}), session.features.archive && iconButton("Download this folder", "download", {onclick: () => this.downloadFolder()}), iconButton("Read again", "refresh", {onclick: () => this.refresh()}), this.picker),
             this.tree);
         this.side.addEventListener("dragover", (event) => (event.preventDefault(), this.side.classList.add("drop")));
         this.side.addEventListener("dragleave", () => this.side.classList.remove("drop"));
@@ -163,6 +164,10 @@ export class FilesTab {
         for (const item of this.tree.querySelectorAll("[aria-selected=true]")) item.setAttribute("aria-selected", "false");
         node.element.setAttribute("aria-selected", "true");
         await this.pane.open(node.path);
+    }
+
+    downloadFolder() {
+        download(["sandboxes", this.id, "archive"], {path: {encoded: this.directory().encoded}, format: "tar.gz"}, `${this.id}.tar.gz`);
     }
 
     askNew() {

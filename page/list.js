@@ -24,7 +24,7 @@ class Row {
         this.owner = h("td", {"data-label": "Owner"});
         this.image = h("span", {class: "mono cut"});
         this.age = h("td", {"data-label": "Age", class: "number"});
-        this.ends = h("td", {"data-label": "Ends in", class: "number"});
+        this.ends = h("td", {"data-label": "Ends", class: "number"});
         this.usage = h("span");
         this.meter = h("meter", {min: 0, max: 1, low: 0.7, high: 0.9, optimum: 0, "aria-label": "Memory used of its limit"});
         this.remove = iconButton("Delete", "trash", {kind: "quiet", onclick: () => askDelete(this.record)});
@@ -51,7 +51,7 @@ class Row {
         setText(this.image, record.image || "–");
         this.image.title = record.image;
         this.age.title = `Created ${fullTime(record.created)}`;
-        this.ends.title = record.expires ? `Ends ${fullTime(record.expires)}` : "";
+        this.ends.title = record.ended ? `Ended ${fullTime(record.ended)}` : record.expires ? `Ends ${fullTime(record.expires)}` : "";
         this.remove.hidden = record.state === "gone";
         this.remove.setAttribute("aria-label", `Delete ${record.id}`);
         this.tick();
@@ -61,7 +61,7 @@ class Row {
         const {record} = this;
         const over = record.state === "gone" || record.state === "failed";
         setText(this.age, span(since(record.created)));
-        setText(this.ends, over || !record.expires ? "–" : span(until(record.expires)));
+        setText(this.ends, record.ended ? `${span(since(record.ended))} ago` : over || !record.expires ? "–" : `in ${span(until(record.expires))}`);
         const use = this.page.usage.of(record);
         const limit = memoryLimit(record);
         this.meter.hidden = !use?.count || !limit;
@@ -95,7 +95,7 @@ export class ListView {
     }
 
     columns() {
-        return ["Sandbox", "State", this.admin && "Owner", "Image", "Age", "Ends in", "Memory, CPU", h("span", {class: "hidden"}, "Actions")].filter(Boolean);
+        return ["Sandbox", "State", this.admin && "Owner", "Image", "Age", "Ends", "Memory, CPU", h("span", {class: "hidden"}, "Actions")].filter(Boolean);
     }
 
     head() {

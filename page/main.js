@@ -77,6 +77,7 @@ function signIn(why) {
             await begin();
         } catch (error) {
             key.clear();
+            if (error.status === 401) error.remediation = "Check that it is whole, and the key of this server.";
             problem.replaceChildren(problemBox(error));
             input.select();
             submit.disabled = false;

@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import tarfile
 
 import pytest
 import requests
@@ -161,7 +162,7 @@ def test_one_that_ends_while_it_is_looked_at(page, client):
     page.see("watched", "running", "/workspace")
     client.exec("watched", "echo was here", detach=True, expect=202)
     client.delete("watched")
-    page.see("gone", "It is gone.", "deleted")
+    page.see("gone", "Gone: deleted")
     page.click("tab", "Events")
     page.see("created", "gone")
     page.click("tab", "Commands")
@@ -250,6 +251,13 @@ def test_a_download(page, client, tmp_path):
     page.click("button", "Download")
     wait_until(lambda: (tmp_path / "data.bin").exists())
     assert (tmp_path / "data.bin").read_bytes() == bytes(range(256)) * 100
+    client.put("down", "src/a.py", b"a")
+    page.click("button", "Read again")
+    page.click("treeitem", "src")
+    page.click("button", "Download this folder")
+    wait_until(lambda: (tmp_path / "down.tar.gz").exists())
+    with tarfile.open(tmp_path / "down.tar.gz") as archive:
+        assert archive.extractfile("a.py").read() == b"a"
     client.delete("down")
 
 
@@ -589,6 +597,57 @@ def test_the_keyboard(page, client):
     page.key("t")
     client.delete("aa")
     client.delete("bb")
+
+
+def test_the_order_of_the_keyboard(page, client):
+    client.create("aa")
+    page.see("aa", "running")
+    seen = []
+    for _ in range(9):
+        page.key("Tab")
+        seen.append(page.focused() or page.value("document.activeElement.tagName"))
+        assert page.value("getComputedStyle(document.activeElement).outlineStyle !== 'none' || getComputedStyle(document.activeElement, '::after').outlineStyle !== 'none'"), seen
+    names = ["Skip to content", "podsandbox: all sandboxes", "Dark theme", "Shortcuts", "Filter by id, label, image or owner", "Live", "Ended", "New sandbox", "aa"]
+    assert seen == names
+    page.key("Tab")
+    assert page.focused() == "Delete aa"
+    page.key("Enter")
+    page.wait("document.activeElement.textContent", "Cancel")
+    page.key("Escape")
+    page.wait("document.activeElement.getAttribute('aria-label')", "Delete aa")  # where it was
+    client.delete("aa")
+
+
+NAMED = {"button", "link", "textbox", "searchbox", "combobox", "spinbutton", "tab", "treeitem", "table", "dialog", "meter", "img", "tablist", "tree"}
+
+
+def test_everything_has_a_name(page, client):
+    client.create("named")
+    client.put("named", "src/a.txt", b"a")
+    client.post("/v1/sandboxes/named/previews", {"port": 8000, "wait": False}, 201)
+    client.start("named", "sleep 1000")
+
+    def check(place):
+        nodes = page.browser.call("Accessibility.getFullAXTree")["nodes"]
+        found = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node["ignored"] and node["role"]["value"] in NAMED]
+        assert len(found) > 4 and [one for one in found if not one[1].strip()] == [], place
+    page.see("named")
+    check("list")
+    page.key("n")
+    page.find("dialog", "New sandbox")
+    check("create")
+    page.key("Escape")
+    for tab, text in (("files", "a.txt"), ("previews", "8000"), ("commands", "sleep 1000"), ("processes", "sleep 1000"), ("events", "created"), ("about", "Uid"), ("terminal", "No terminal")):
+        page.go(f"/sandboxes/named/{tab}")
+        if tab == "files":
+            page.click("treeitem", "src")
+            page.click("treeitem", "a.txt")
+            page.find("textbox", "Content of a.txt")
+        page.see(text)
+        check(tab)
+    open_terminal(page, "named")
+    check("terminal")
+    client.delete("named")
 
 
 def contrast(page, selector):
