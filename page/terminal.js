@@ -14,6 +14,8 @@ const THEME = {
 };
 const FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace";
 
+/* What a terminal says by itself when a program asks it: what it is, where the cursor is, its colours and modes. */
+const ANSWER = /^\x1b(\[[?>=]?[\d;]*\$?[cnRty]|[\]P])/;
 const BEHIND = 8 * 1024 * 1024; // bytes that wait to be drawn
 
 let library = null; // loaded when the first terminal is opened
@@ -45,8 +47,8 @@ class Screen {
         const {terminal} = this;
         terminal.open(this.holder);
         terminal.textarea?.setAttribute("aria-label", `Terminal ${this.number}`);
-        terminal.onData((text) => this.replaying || this.attachment.input(text));
-        terminal.onBinary((text) => this.replaying || this.attachment.binary(text));
+        terminal.onData((text) => (this.replaying && ANSWER.test(text)) || this.attachment.input(text));
+        terminal.onBinary((text) => this.attachment.binary(text));
         terminal.onResize(({cols, rows}) => this.attachment.resize(cols, rows));
         terminal.attachCustomKeyEventHandler((event) => this.key(event));
         this.observer = new ResizeObserver(() => this.fit());

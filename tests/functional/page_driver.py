@@ -6,6 +6,14 @@ WATCH = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", (event) => violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sample}`));
 """
+REACHED = """async function () {
+    this.scrollIntoView({block: "nearest"});
+    const look = () => (({x, y, width, height}) => [x + width / 2, y + height / 2])((this.querySelector(".tree-row") ?? this).getBoundingClientRect());
+    const before = look();
+    await new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+    const now = look();
+    return now.join() === before.join() && this.contains(document.elementFromPoint(...now)) ? now : null;
+}"""
 KEYS = {"Enter": ("\r", 13), "Escape": ("", 27), "Tab": ("\t", 9), "ArrowUp": ("", 38), "ArrowRight": ("", 39), "ArrowDown": ("", 40), "ArrowLeft": ("", 37), "Delete": ("", 46)}
 ALT, CONTROL, META, SHIFT = 1, 2, 4, 8
 
@@ -59,16 +67,14 @@ class Page:
 
     # --- what is done -----------------------------------------------------------------------------
     def place(self, role, name):
-        """The middle of it, once it stands still."""
+        """A point where a click reaches it: nothing lies over it, and it stands still."""
         def look():
             nodes = self.nodes(role, name)
             if not nodes:
                 return None
-            self.browser.call("DOM.scrollIntoViewIfNeeded", backendNodeId=nodes[0])
-            quads = self.browser.call("DOM.getContentQuads", backendNodeId=nodes[0])["quads"]
-            return quads[0] if quads else None
-        quad = wait_until(look, 30, f"a {role} called {name!r} on the screen")
-        return sum(quad[0::2]) / 4, sum(quad[1::2]) / 4
+            node = self.browser.call("DOM.resolveNode", backendNodeId=nodes[0])["object"]["objectId"]
+            return self.browser.call("Runtime.callFunctionOn", objectId=node, functionDeclaration=REACHED, awaitPromise=True, returnByValue=True)["result"].get("value")
+        return wait_until(look, 30, f"a {role} called {name!r} on the screen")
 
     def click(self, role, name):
         self.click_at(*self.place(role, name))

@@ -402,12 +402,18 @@ def test_a_terminal(page, client):
     assert smaller[0] < rows and smaller[1] < columns
     page.type("printf '\\033[38;2;250;120;10mtrue\\033[0m\\033[1;3;4mcolour\\033[0m\\n'\n")
     shows(page, "truecolour")
+    page.type("printf '\\033[c'; IFS= read -rs -d c answer; echo answered-${#answer}; cat -v\n")  # asks what terminal this is
+    wait_until(lambda: re.search(r"^answered-\d+", screen(page), re.M), what="the terminal's answer")
 
     running = [one for one in client.get("/v1/sandboxes/shell/execs")["items"] if one["state"] == "running"]
     page.reload()
     page.see("Terminal 1")
     shows(page, "truecolour")  # what was there before
     page.wait("document.querySelector('.terminal-box').dataset.state", "open")
+    page.type("typed-alone\n")  # what was asked before the reload is not answered into the program
+    wait_until(lambda: screen(page).count("typed-alone") == 2)
+    assert len(re.findall(r"^typed-alone\s*$", screen(page), re.M)) == 2, screen(page)
+    page.key("d", 2)
     page.type("clear; echo $KEPT\n")
     shows(page, "still-here")
     assert [one["id"] for one in client.get("/v1/sandboxes/shell/execs")["items"] if one["state"] == "running"] == [one["id"] for one in running]
