@@ -27,7 +27,8 @@
 #define PROTO_TOKEN_LEN 32
 #define PROTO_SOCKET "podsandbox-agent" /* abstract Unix socket inside the sandbox */
 #define PROTO_EXEC_ID_MAX 64
-#define PROTO_EXECS 512 /* that the agent knows at once; more: busy */
+#define PROTO_WATCHES 16 /* of a sandbox at once */
+#define PROTO_EXECS 512  /* that the agent knows at once; more: busy */
 
 /* Exit codes of `podsandbox-agent serve`, which are the container's. */
 /* As by the signal TERM: 0 would be a success, of which the kubelet does not tell the reason. */

@@ -63,6 +63,12 @@ enum proto_op {
      * says, which are made below PATH without following a symlink. RESULT, also with an ERROR:
      * FILES, DIRECTORIES, LINKS, SIZE (bytes), what was made. */
     OP_UNPACK = 21,
+    /* PATH, RECURSIVE → STARTED when it is watched. Stream 1 carries, per event, u32 length and
+     * fields: TYPE (created, modified, deleted, moved, attrib, overflow: some are lost, or what is
+     * below PATH is not watched, heartbeat: nothing for 10 s), PATH (from the root), FROM (of a
+     * move), DIRECTORY. Until CANCEL, or until PATH is gone: ERROR file_not_found. ERROR too_many:
+     * there are PROTO_WATCHES already. */
+    OP_WATCH = 22,
 };
 
 enum proto_scope {

@@ -89,5 +89,7 @@ enum proto_tag {
     TAG_FILES = 123,
     TAG_DIRECTORIES = 124,
     TAG_LINKS = 125,
+    TAG_FROM = 126,
+    TAG_DIRECTORY = 127,
     TAG_INFO = 140, /* text: what programs of the sandbox may read about it */
 };

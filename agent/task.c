@@ -36,6 +36,7 @@ struct task {
     bool has_result;
     uint16_t port; /* of a PORT_WAIT, 0 for others */
     bool forwards; /* it goes on after its RESULT */
+    bool watches;  /* files, for as long as it is wanted */
 };
 
 static void answer(struct task *task, const char *code, const char *why)
@@ -284,6 +285,14 @@ static bool start(struct task *task, const struct message *message)
     return done;
 }
 
+static bool may_watch(const struct agent *agent)
+{
+    size_t count = 0;
+    for (const struct task *task = agent->tasks; task != NULL; task = task->next)
+        count += task->watches && task->conn != NULL;
+    return count < PROTO_WATCHES;
+}
+
 void task_open(struct conn *conn, uint32_t channel, const struct message *message)
 {
     struct agent *agent = conn->agent;
@@ -299,6 +308,10 @@ void task_open(struct conn *conn, uint32_t channel, const struct message *messag
         conn_send(conn, channel, FRAME_RESULT, NULL, 0);
         return;
     }
+    if (op == OP_WATCH && !may_watch(agent)) {
+        conn_send_error(conn, channel, "too_many", "%d watches are at work already", PROTO_WATCHES);
+        return;
+    }
     struct task *task = agent->task_count < TASKS_MAX ? calloc(1, sizeof(*task)) : NULL;
     if (task == NULL) {
         conn_send_error(conn, channel, "busy", "too many requests about files at once");
@@ -308,6 +321,7 @@ void task_open(struct conn *conn, uint32_t channel, const struct message *messag
     task->conn = conn;
     task->channel = channel;
     task->port = port;
+    task->watches = op == OP_WATCH;
     task->source.pump = pump;
     task->watch.fd = -1;
     task->queue_end = &task->queue;

@@ -208,6 +208,7 @@ bool walk(const char *root, const struct walk_plan *plan)
 {
     static struct walk state;
     state.plan = plan;
+    state.path_len = 0;
     int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd >= 0 && enter(&state, fd) && walk_all(&state);
 }

@@ -198,12 +198,17 @@ bool worker_write(struct worker *worker, const void *data, size_t len)
     return true;
 }
 
+bool worker_flush(struct worker *worker)
+{
+    size_t left = worker->filled;
+    worker->filled = 0;
+    return worker_send(worker, left);
+}
+
 bool worker_end(struct worker *worker)
 {
     uint8_t packet[FRAME_HEADER_LEN + FRAME_DATA_HEADER];
-    size_t left = worker->filled;
-    worker->filled = 0;
-    if (!worker_send(worker, left))
+    if (!worker_flush(worker))
         return false;
     frame_header_write(packet, worker->channel, FRAME_END, FRAME_DATA_HEADER);
     frame_data_header_write(packet + FRAME_HEADER_LEN, 1, worker->sent);
@@ -328,7 +333,7 @@ _Noreturn void worker_run(int fd)
         {OP_REMOVE, op_remove},       {OP_TREE, op_tree},       {OP_MOVE, op_move},
         {OP_MODE, op_mode},           {OP_REPLACE, op_replace}, {OP_MKDIR, op_mkdir},
         {OP_PORT_WAIT, op_port_wait}, {OP_USAGE, op_usage},     {OP_PS, op_ps},
-        {OP_PACK, op_pack},           {OP_UNPACK, op_unpack},
+        {OP_PACK, op_pack},           {OP_UNPACK, op_unpack},   {OP_WATCH, op_watch},
     };
     static struct worker worker;
     worker.fd = fd;

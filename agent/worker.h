@@ -55,6 +55,7 @@ bool worker_is_cancelled(struct worker *worker);
 uint8_t *worker_room(struct worker *worker);
 bool worker_send(struct worker *worker, size_t len);
 bool worker_write(struct worker *worker, const void *data, size_t len);
+bool worker_flush(struct worker *worker); /* what worker_write() has gathered */
 bool worker_end(struct worker *worker);
 
 /* A path of the request into a buffer of PATH_MAX; false when it is unusable, and then answered. */
@@ -80,4 +81,5 @@ void op_usage(struct worker *worker);
 void op_ps(struct worker *worker);
 void op_pack(struct worker *worker);
 void op_unpack(struct worker *worker);
+void op_watch(struct worker *worker);
 void op_port_wait(struct worker *worker);

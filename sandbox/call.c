@@ -12,6 +12,7 @@
 #include "sandbox/sandbox.h"
 
 #define LINK_WAIT_MS 30000
+#define STOPS "the server stops"
 
 struct call {
     atomic_uint refs;
@@ -359,12 +360,13 @@ static const struct channel_handler handler = {
 static void begin(struct call *call)
 {
     struct link *link = call->sandbox->link;
-    if (call->over || !link)
+    if (call->over || !link || channel_is_open(&call->channel))
         return;
     if (!channel_open(link, &call->channel, call->request.ptr, call->request.len, NULL))
         return;
     timer_stop(&call->timer);
-    leave_queue(call);
+    if (call->op != OP_WATCH) /* which is ended when the server stops */
+        leave_queue(call);
     buf_wipe(&call->request);
     pump(call);
 }
@@ -384,6 +386,11 @@ static void start_on_loop(struct sandbox *sandbox, void *arg)
     struct err err;
     if (call->over)
         return;
+    if (call->op == OP_WATCH && atomic_load(&sandbox->all->follows_stopped)) {
+        (void)err_set(&err, ERR_STOPPING, STOPS);
+        finish(call, &err);
+        return;
+    }
     if (sandbox_check_running(sandbox, &err)) {
         finish(call, &err);
         return;
@@ -452,6 +459,24 @@ void calls_sandbox_ended(struct sandbox *sandbox, const struct err *why)
         call->queued = false;
         finish(call, &err);
     }
+}
+
+static void stop_watches_on_loop(struct sandbox *sandbox, void *arg)
+{
+    struct call *next;
+    struct err err;
+    (void)arg;
+    (void)err_set(&err, ERR_STOPPING, STOPS);
+    for (struct call *call = sandbox->calls; call; call = next) {
+        next = call->next;
+        if (call->op == OP_WATCH)
+            cancel_with(call, &err);
+    }
+}
+
+void calls_stop_watches(struct sandbox *sandbox)
+{
+    sandbox_on_loop(sandbox, stop_watches_on_loop, NULL);
 }
 
 /* --- looking at it ----------------------------------------------------------------------- */

@@ -52,3 +52,5 @@ char *call_result_text(struct call *call, uint16_t tag); /* malloc'd, or NULL */
 /* Called on the loop thread when the link is up (again), or the sandbox ends. */
 void calls_link_up(struct sandbox *sandbox);
 void calls_sandbox_ended(struct sandbox *sandbox, const struct err *why);
+/* The server stops: every OP_WATCH of the sandbox fails with ERR_STOPPING. */
+void calls_stop_watches(struct sandbox *sandbox);

@@ -7,6 +7,7 @@
 #include "base/caps.h"
 #include "base/clock.h"
 #include "sandbox/attachment_data.h"
+#include "sandbox/call.h"
 #include "sandbox/exec_lookup.h"
 #include "sandbox/exec_parts.h"
 #include "sandbox/follower.h"
@@ -354,6 +355,8 @@ void follows_stop(struct sandboxes *all)
     for (struct sandbox *sandbox = all->newest; sandbox; sandbox = sandbox->older) {
         for (struct exec *exec = sandbox->execs; exec; exec = exec->next)
             event_fire(&exec->output); /* its waiters only hand over */
+        if (sandbox->state == SANDBOX_RUNNING)
+            calls_stop_watches(sandbox);
     }
     pthread_mutex_unlock(&all->lock);
 }

@@ -27,5 +27,6 @@ int follow_events(struct sandboxes *all, const struct exec_key *key, enum follow
  * dropped, an agent out of reach, a reader that stood still. */
 int follow_bytes(struct sandboxes *all, const struct exec_key *key, int stream, uint64_t offset,
                  struct pipe *pipe, struct err *err) must_check;
-/* The server stops: those of running executions say so and end, and so will those that come. */
+/* The server stops: those of running executions say so and end, and so will those that come. So do
+ * watches of files. */
 void follows_stop(struct sandboxes *all);

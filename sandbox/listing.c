@@ -174,7 +174,7 @@ static void set_features(struct json *features, const struct sandboxes *all)
     static const char *const have[] = {"exec",        "stdin",    "detach", "stream",  "signal",
                                        "files",       "archive",  "tree",   "secrets", "events",
                                        "idempotency", "previews", "tty",    "attach"};
-    static const char *const lack[] = {"watch", "sessions", "network_policy"};
+    static const char *const lack[] = {"sessions", "network_policy"};
     for (size_t i = 0; i < ARRAY_LEN(have); i++) {
         json_set_bool(features, have[i], true);
     }
@@ -182,6 +182,7 @@ static void set_features(struct json *features, const struct sandboxes *all)
         json_set_bool(features, lack[i], false);
     }
     json_set_bool(features, "ps", all->driver->ops->promises.programs);
+    json_set_bool(features, "watch", all->driver->ops->promises.programs);
     json_set_bool(features, "private_previews", all->config.proxied);
 }
 

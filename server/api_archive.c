@@ -23,17 +23,6 @@ static const struct {
                {"tar.gz", TAR_GZIP, "application/gzip"},
                {"tar.zst", TAR_ZSTD, "application/zstd"}};
 
-/* PATH of the query, absolute, or the workdir. */
-static int archive_path(struct request *request, char **ret_path, struct err *err)
-{
-    struct str text;
-    if (request_query(request, "path", &text)) {
-        return file_path_resolve(request, text, ret_path, err);
-    }
-    *ret_path = xstrdup(sandbox_workdir(request_sandbox(request)));
-    return 0;
-}
-
 /* --- GET ------------------------------------------------------------------------------------- */
 
 struct download {
@@ -118,7 +107,7 @@ static enum verdict get_archive(struct request *request)
     download->raw = pipe_new(PIPE_SIZE);
     request_keep(request, download, download_free);
     if (choose_format(request, &download->format, &err) < 0 ||
-        archive_path(request, &path, &err) < 0) {
+        file_path_or_workdir(request, &path, &err) < 0) {
         return reply_problem(request, &err);
     }
     call_put_text(download->call, TAG_PATH, path);
@@ -182,7 +171,7 @@ static enum verdict put_archive(struct request *request)
     struct err err = {0};
     struct app *app = request_app(request);
     cleanup_free char *path = NULL;
-    if (check_type(request, &err) < 0 || archive_path(request, &path, &err) < 0) {
+    if (check_type(request, &err) < 0 || file_path_or_workdir(request, &path, &err) < 0) {
         return reply_problem(request, &err);
     }
     struct upload *upload = xcalloc(1, sizeof(*upload));

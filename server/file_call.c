@@ -88,6 +88,16 @@ int file_call_path(const struct request *request, struct call *call, struct err 
     return 0;
 }
 
+int file_path_or_workdir(const struct request *request, char **ret_path, struct err *err)
+{
+    struct str text;
+    if (request_query(request, "path", &text)) {
+        return file_path_resolve(request, text, ret_path, err);
+    }
+    *ret_path = xstrdup(sandbox_workdir(request_sandbox(request)));
+    return 0;
+}
+
 /* The text between the quotes of one entity tag. */
 static int etag_of(const char *header, const char *value, struct str *ret_etag, struct err *err)
 {

@@ -21,6 +21,9 @@ int file_call_conditions(const struct request *request, struct call *call,
 /* A path from a JSON body or the query, absolute. */
 int file_path_resolve(const struct request *request, struct str path, char **ret_path,
                       struct err *err) must_check;
+/* `path` of the query, absolute; the workdir without one. */
+int file_path_or_workdir(const struct request *request, char **ret_path,
+                         struct err *err) must_check;
 int file_mode_parse(struct str text, uint64_t *ret_mode, struct err *err) must_check;
 /* Members path, type, size, mode, mtime, etag… of an entry's fields. NAME is shown instead of a
  * path of the fields. Texts are masked. */

@@ -59,6 +59,7 @@ static const struct problem problems[ERR_COUNT] = {
     ROW(UNAUTHENTICATED, 401, AUTH, NO, NOTE, "No valid API key", "Send Authorization: Bearer <key> or X-API-Key: <key>."),
     ROW(FORBIDDEN, 403, AUTH, NO, NOTE, "Forbidden", "Use a key that has the right for this."),
     ROW(BUSY, 503, LOAD, AGAIN, NOTE, "Too busy", "Try again after the seconds of Retry-After."),
+    ROW(TOO_MANY, 429, LOAD, LATER, QUIET, "Too many of them", "End one that is at work, then try again."),
     ROW(STOPPING, 503, LOAD, AGAIN, NOTE, "The server is stopping", "Try again; another or the next server answers."),
     ROW(PREVIEW_PRIVATE, 403, AUTH, NO, QUIET, "The preview is private", "Open it by a link of POST …/previews/{port}/links."),
     ROW(PORT_CLOSED, 503, SERVICE, AGAIN, QUIET, "Nothing listens on the port", "Start the program that serves it; the request may be tried again."),
