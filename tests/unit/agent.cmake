@@ -1,2 +1,3 @@
 podsandbox_unit_test(frame USES podsandbox_frame)
+podsandbox_unit_test(entries USES podsandbox_frame)
 podsandbox_unit_test(agent_parts USES podsandbox_agent_parts)
