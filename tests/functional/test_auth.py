@@ -30,6 +30,11 @@ def hers(alice):
     alice.delete("hers")
 
 
+def test_who_calls(alice, admin):
+    assert alice.get("/v1/capabilities")["caller"] == {"owner": "alice", "role": "user"}
+    assert admin.get("/v1/capabilities")["caller"] == {"owner": "root", "role": "admin"}
+
+
 def test_no_key_no_answer(server, hers):
     for key in (None, "wrong", "key-of-alice ", "KEY-OF-ALICE", "x" * 5000):
         nobody = server.client(key)
