@@ -1,6 +1,7 @@
 """Output as it comes: events over NDJSON and SSE, resumed, cut, scrubbed. B01, B02, B03, B07, B08, B16, B31, B34, B38, B53 on a stream."""
 
 import json
+import socket
 import time
 
 import pytest
@@ -209,6 +210,19 @@ def test_raw_output_is_not_followed_without_sense(client, box):
     for query in ("follow=true&limit=3", "follow=yes", "follow=true&stream=both"):
         client.problem("GET", f"/v1/sandboxes/{box}/execs/{number}/output?{query}", 400, "invalid_field")
     client.problem("GET", f"/v1/sandboxes/{box}/execs/99999/output?follow=true", 404, "not_found")
+
+
+def test_an_old_client_gets_it_without_chunks(server, client, box):
+    number = client.exec(box, ["seq", "1", "20000"], max_output=0)["id"]
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
+        sock.sendall(f"GET /v1/sandboxes/{box}/execs/{number}/output?stream=stdout&follow=true HTTP/1.0\r\n"
+                     f"Host: 127.0.0.1:{server.port}\r\n\r\n".encode())
+        answer = b""
+        while more := sock.recv(65536):
+            answer += more
+    head, body = answer.split(b"\r\n\r\n", 1)
+    assert b" 200 " in head.splitlines()[0] and b"chunked" not in head.lower()
+    assert body == b"".join(b"%d\n" % n for n in range(1, 20001))
 
 
 def test_b01_raw_output_through_a_slow_reader(client, box):
