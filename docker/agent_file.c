@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 
-#define BLOCK 512
+#define BLOCK ((size_t)512)
 
 /* A header of POSIX ustar. */
 struct tar_header {

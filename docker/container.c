@@ -80,43 +80,49 @@ static int check_path(const char *path, struct err *err)
     return 0;
 }
 
-/* Each is a file system of its own in memory, which ends with the container. */
-static int add_writable(struct json *places, const struct box_spec *spec, const char *path,
-                        struct err *err)
+/* Whose the place is. In the profile `compat` nobody knows who the image's user is. */
+static char *owner_of(const struct container_plan *plan, const struct box_spec *spec,
+                      const char *path)
 {
     bool everybodys = strcmp(path, "/tmp") == 0;
 
+    if (is_compat(spec))
+        return xstrdup("mode=1777");
+    if (plan->podman) /* takes no ids, but gives it to the container's user */
+        return xasprintf("mode=%s,U", everybodys ? "1777" : "0755");
+    return xasprintf("mode=%s,uid=%lld,gid=%lld", everybodys ? "1777" : "0755",
+                     (long long)spec->run_as_user, (long long)spec->run_as_group);
+}
+
+/* Each is a file system of its own in memory, which ends with the container. */
+static int add_writable(struct json *places, const struct container_plan *plan,
+                        const struct box_spec *spec, const char *path, struct err *err)
+{
     if (check_path(path, err) < 0)
         return -1;
     if (json_get(places, path))
         return 0;
-    if (is_compat(spec)) { /* whoever the image's user is */
-        cleanup_free char *open = xasprintf("rw,exec,nosuid,nodev,size=%llu,mode=1777",
-                                            (unsigned long long)storage_of(spec));
-        json_set_text(places, path, open);
-        return 0;
-    }
+    cleanup_free char *owner = owner_of(plan, spec, path);
     cleanup_free char *options =
-        xasprintf("rw,exec,nosuid,nodev,size=%llu,mode=%s,uid=%lld,gid=%lld",
-                  (unsigned long long)storage_of(spec), everybodys ? "1777" : "0755",
-                  (long long)spec->run_as_user, (long long)spec->run_as_group);
+        xasprintf("rw,exec,nosuid,nodev,size=%llu,%s", (unsigned long long)storage_of(spec), owner);
     json_set_text(places, path, options);
     return 0;
 }
 
-static int set_writable(struct json *host, const struct box_spec *spec, struct err *err)
+static int set_writable(struct json *host, const struct container_plan *plan,
+                        const struct box_spec *spec, struct err *err)
 {
     struct json *places = json_set_object(host, "Tmpfs");
 
     /* Over a writable root they would only hide what the image has there. */
-    if (!is_compat(spec) && (add_writable(places, spec, spec->workdir, err) < 0 ||
-                             add_writable(places, spec, "/tmp", err) < 0 ||
-                             add_writable(places, spec, CONTAINER_HOME, err) < 0))
+    if (!is_compat(spec) && (add_writable(places, plan, spec, spec->workdir, err) < 0 ||
+                             add_writable(places, plan, spec, "/tmp", err) < 0 ||
+                             add_writable(places, plan, spec, CONTAINER_HOME, err) < 0))
         return -1;
     if (check_path(spec->workdir, err) < 0)
         return -1;
     for (size_t i = 0; spec->writable_mounts && i < spec->writable_mounts->count; i++) {
-        if (add_writable(places, spec, spec->writable_mounts->items[i], err) < 0)
+        if (add_writable(places, plan, spec, spec->writable_mounts->items[i], err) < 0)
             return -1;
     }
     return 0;
@@ -166,7 +172,7 @@ static int set_host(struct json *container, const struct container_plan *plan,
     json_set_text(host, "NetworkMode", plan->network);
     if (plan->runtime)
         json_set_text(host, "Runtime", plan->runtime);
-    return set_writable(host, spec, err);
+    return set_writable(host, plan, spec, err);
 }
 
 int container_build(const struct container_plan *plan, const struct box_spec *spec,

@@ -31,6 +31,7 @@ struct container_plan {
     const char *runtime; /* NULL: the engine's default */
     const char *network; /* the engine's name of it */
     int64_t pids;
+    bool podman;
 };
 
 /* "sandbox-<id>" into RET_NAME, at least 64 bytes. */

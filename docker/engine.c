@@ -22,6 +22,7 @@ struct engine {
     struct http_client *http;
     pthread_mutex_t lock;
     int minor; /* of version 1; 0: not asked yet */
+    bool podman;
     struct event stopped;
     _Atomic bool stopping;
 };
@@ -204,7 +205,20 @@ static int call(struct engine *engine, const struct http_request *http, const ch
     return err_wrap(err, "%s: the engine at %s", about, engine_address(engine));
 }
 
-static int ask_version(struct engine *engine, int *ret_minor, struct err *err)
+static bool is_podman(const struct json *version)
+{
+    const struct json *parts = json_get(version, "Components");
+
+    for (const struct json *item = json_first(parts); item; item = json_next(item)) {
+        const char *name = json_get_text(item, "Name");
+
+        if (name && strcmp(name, "Podman Engine") == 0)
+            return true;
+    }
+    return false;
+}
+
+static int ask_version(struct engine *engine, int *ret_minor, bool *ret_podman, struct err *err)
 {
     cleanup_free char *url = xasprintf("%s/version", engine->place.url);
     struct http_request http = {.timeout_ms = VERSION_TIMEOUT_MS};
@@ -218,23 +232,33 @@ static int ask_version(struct engine *engine, int *ret_minor, struct err *err)
     if (json_parse(buf_text(&reply.body), reply.body.len, JSON_LENIENT, &version, NULL) < 0)
         return err_set(err, ERR_BACKEND, "what answers at %s is no Docker Engine",
                        engine_address(engine));
+    *ret_podman = is_podman(version);
     return choose(version, ret_minor, err);
 }
 
 /* Whoever comes first asks; the others ask, too, rather than wait for one that may hang. */
-static int version(struct engine *engine, int *ret_minor, struct err *err)
+static int version(struct engine *engine, int *ret_minor, bool *ret_podman, struct err *err)
 {
     pthread_mutex_lock(&engine->lock);
     *ret_minor = engine->minor;
+    *ret_podman = engine->podman;
     pthread_mutex_unlock(&engine->lock);
     if (*ret_minor != 0)
         return 0;
-    if (ask_version(engine, ret_minor, err) < 0)
+    if (ask_version(engine, ret_minor, ret_podman, err) < 0)
         return -1;
     pthread_mutex_lock(&engine->lock);
     engine->minor = *ret_minor;
+    engine->podman = *ret_podman;
     pthread_mutex_unlock(&engine->lock);
     return 0;
+}
+
+int engine_ask_kind(struct engine *engine, bool *ret_podman, struct err *err)
+{
+    int minor = 0;
+
+    return version(engine, &minor, ret_podman, err);
 }
 
 /* --- requests -----------------------------------------------------------------------------------
@@ -258,10 +282,11 @@ static void prepared_done(struct prepared *prepared)
 static int prepare(struct engine *engine, const struct engine_request *request,
                    struct prepared *prepared, struct err *err)
 {
+    bool podman = false;
     int minor = 0;
 
     buf_init(&prepared->body, CAP_ENGINE_REQUEST);
-    if (version(engine, &minor, err) < 0)
+    if (version(engine, &minor, &podman, err) < 0)
         return -1;
     prepared->url = xasprintf("%s/v1.%d%s", engine->place.url, minor, request->path);
     if (request->body) {

@@ -22,6 +22,8 @@ const _Atomic bool *engine_stop_flag(const struct engine *engine);
 bool engine_sleep(struct engine *engine, int64_t ms);
 /* Ask for the version again: another engine may answer now. */
 void engine_forget_version(struct engine *engine);
+/* Whether it is Podman's service, whose options differ here and there. */
+int engine_ask_kind(struct engine *engine, bool *ret_podman, struct err *err) must_check;
 const char *engine_address(const struct engine *engine); /* for messages */
 bool engine_is_insecure(const struct engine *engine);
 

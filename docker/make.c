@@ -88,7 +88,8 @@ int making_prepare(struct docker *docker, const struct box_spec *spec, struct ma
                        "field 'network': the docker driver has no network '%s'; use 'internet' or "
                        "'none'",
                        spec->network);
-    if (container_build(&plan, spec, &making.body, err) < 0)
+    if (engine_ask_kind(docker->engine, &plan.podman, err) < 0 ||
+        container_build(&plan, spec, &making.body, err) < 0)
         return -1;
     container_describe(json_get(making.body, "Labels"), "", config->instance, &making.info);
     making.info.state = BOX_STARTING;
@@ -291,7 +292,7 @@ static int create(struct docker *docker, const struct making *making, struct box
 int making_run(struct docker *docker, const struct making *making, struct box_info *ret_info,
                bool *ret_missing, struct err *err)
 {
-    struct box_info info;
+    struct box_info info = {.state = BOX_STARTING};
 
     *ret_missing = false;
     if (making->own_network && ensure_network(docker, err) < 0)
