@@ -92,6 +92,7 @@ class SandboxConfig:
     ready_timeout: float = 120.0
     ttl: float | None = None
     writable_mounts: Mapping[str, str] = field(default_factory=dict)
+    network: str | None = None
 
     def spec(self) -> dict:
         """As the body of a create."""
@@ -99,7 +100,7 @@ class SandboxConfig:
         spec = {
             "workdir": self.workdir, "runtime_class": self.runtime_class, "image_pull_policy": self.image_pull_policy, "ttl": self.ttl,
             "run_as_user": self.run_as_user, "run_as_group": self.run_as_group, "read_only_root": self.read_only_root_fs,
-            "ready_timeout": self.ready_timeout, "writable_mounts": sorted(self.writable_mounts.values()) or None,
+            "network": self.network, "ready_timeout": self.ready_timeout, "writable_mounts": sorted(self.writable_mounts.values()) or None,
             "resources": {name: value for name, value in resources.items() if value is not None} or None,
         }
         return {name: value for name, value in spec.items() if value is not None}
