@@ -61,6 +61,7 @@ struct agent {
 
     struct exec *execs; /* known by their id */
     size_t exec_count, running;
+    pid_t last_text;        /* exec->supervisor of the last text */
     struct exec *lingering; /* committed, but with children or pipes open */
     size_t lingering_count;
     struct ending *endings; /* exec_kill.c */

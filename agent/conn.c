@@ -242,6 +242,11 @@ static bool whole_message(struct conn *conn, const struct frame *frame, struct m
     return true;
 }
 
+static bool is_exec(uint64_t op)
+{
+    return op == OP_EXEC || op == OP_SHELL || op == OP_SHELL_RUN;
+}
+
 static bool on_message(struct conn *conn, const struct frame *frame)
 {
     struct message message = {0};
@@ -251,7 +256,7 @@ static bool on_message(struct conn *conn, const struct frame *frame)
     bool good = opaque || message_well_formed(&message);
     if (good && frame->channel == 0)
         control_message(conn, frame->type, &message);
-    else if (good && frame->type == FRAME_OPEN && message_u64(&message, TAG_OP, 0) == OP_EXEC)
+    else if (good && frame->type == FRAME_OPEN && is_exec(message_u64(&message, TAG_OP, 0)))
         exec_open(conn, frame->channel, &message);
     else if (good && frame->type == FRAME_OPEN && message_u64(&message, TAG_OP, 0) == OP_DIAL)
         dial_open(conn, frame->channel, &message);

@@ -42,6 +42,8 @@ static void send_started(struct exec *exec)
         field_put_u64(&reply.fields, TAG_COLUMNS, exec->terminal.columns);
         field_put_u64(&reply.fields, TAG_ROWS, exec->terminal.rows);
     }
+    if (exec->shell.directory != NULL)
+        field_put_text(&reply.fields, TAG_CWD, exec->shell.directory);
     conn_send_reply(exec->conn, exec->channel, FRAME_STARTED, &reply);
     exec->started_sent = true;
     input_grant(exec, false);
@@ -226,6 +228,7 @@ void exec_release(struct exec *exec)
         link = &(*link)->next;
     *link = exec->next;
     agent->lingering_count--;
+    free(exec->shell.directory);
     free(exec);
 }
 

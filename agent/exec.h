@@ -40,8 +40,9 @@ struct exec {
     struct source source;
     bool started_sent, joined, result_sent, err_first;
 
-    struct watch control; /* the supervisor's socket */
-    pid_t supervisor, pid;
+    struct watch control;  /* the supervisor's socket */
+    pid_t supervisor, pid; /* supervisor: of a text none of its own, but an id below 0 */
+    struct exec_shell shell;
     bool started, exited; /* the main process; a failed start is `exited` alone */
     bool ended;           /* and its output: the result stands */
     bool forgotten;       /* committed: waits in agent->lingering for the tree to end */
@@ -57,8 +58,7 @@ struct exec {
     char message[256], program[160]; /* the program: "exec" when its name is too long */
     int exit_code;                   /* for a failed start; -1: none */
     bool oom_readable;
-    uint64_t oom_before;
-    uint64_t oom; /* as in the RESULT */
+    uint64_t oom_before, oom; /* oom: as in the RESULT */
 };
 
 /* exec.c: the table and the frames */

@@ -33,11 +33,12 @@ static void done(struct conn *conn, uint32_t channel)
     conn_send(conn, channel, FRAME_RESULT, NULL, 0);
 }
 
-/* Nothing of it is left when its supervisor, which adopts all of it, has been waited for. */
+/* Nothing of it is left when its supervisor, which adopts all of it, has been waited for. What a
+ * text has left in the background is its session's. */
 static void end_tree(struct exec *exec, struct conn *conn, uint32_t channel, int64_t grace_ms)
 {
     struct agent *agent = conn->agent;
-    if (exec == NULL || exec->supervisor <= 0) {
+    if (exec == NULL || exec->supervisor == 0) {
         done(conn, channel);
         return;
     }
@@ -67,7 +68,7 @@ void exec_kill_open(struct conn *conn, uint32_t channel, const struct message *m
     struct exec *exec = find(conn->agent, id);
     if (signal == 0) {
         end_tree(exec, conn, channel, (int64_t)grace_ms);
-    } else if (exec == NULL || exec->supervisor <= 0 || (exec->exited && scope != SCOPE_TREE)) {
+    } else if (exec == NULL || exec->supervisor == 0 || (exec->exited && scope != SCOPE_TREE)) {
         conn_send_error(conn, channel, "conflict", "it has ended");
     } else {
         exec_order(exec, (int)signal, (enum proto_scope)scope, 0);

@@ -17,7 +17,14 @@ void exec_failed(struct exec *exec, const struct supervisor_report *report)
 {
     int errnum = report->errnum;
     exec->report = *report;
-    if (report->stage == SPAWN_WORKDIR) {
+    if (report->stage == SPAWN_SESSION) {
+        exec->error = "session_ended";
+        (void)snprintf(exec->message, sizeof(exec->message), "the shell of the session has ended");
+    } else if (report->stage == SPAWN_SHELL) {
+        exec->error = "exec_failed";
+        (void)snprintf(exec->message, sizeof(exec->message), "%s %s", exec->program,
+                       errnum != 0 ? "did not answer as a shell does" : "ended as it began");
+    } else if (report->stage == SPAWN_WORKDIR) {
         describe(exec, "workdir_not_found", errnum, "workdir");
     } else if (report->stage != SPAWN_EXEC) {
         static const char *const what[] = {[SPAWN_FORK] = "new process",
@@ -94,4 +101,8 @@ void exec_put_result(const struct exec *exec, struct reply *reply)
     field_put_u64(fields, TAG_MAX_RSS, report->max_rss);
     field_put_u64(fields, TAG_TOTAL_OUT, exec->out[0].ring.end);
     field_put_u64(fields, TAG_TOTAL_ERR, exec->out[1].ring.end);
+    if (exec->shell.host != 0)
+        field_put_u64(fields, TAG_SHELL_ENDED, report->shell_ended || !ran);
+    if (exec->shell.host != 0 && exec->shell.directory != NULL)
+        field_put_text(fields, TAG_CWD, exec->shell.directory);
 }

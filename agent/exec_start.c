@@ -6,12 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/descriptors.h"
 #include "agent/environment.h"
 #include "agent/exec.h"
 #include "agent/exec_kill.h"
+#include "agent/shell.h"
 
 #define GRACE_DEFAULT_MS 2000
 #define TIME_MAX_MS (INT64_C(1) << 53)
@@ -46,8 +48,17 @@ static void supervisor_gone(struct exec *exec)
 {
     struct agent *agent = exec->agent;
     loop_close(&agent->loop, &exec->control);
+    if (exec->shell.host != 0) {
+        pid_t id = exec->supervisor;
+        exec->supervisor = 0;
+        exec_kill_done(agent, id);
+    }
     if (!exec->exited) {
-        exec_lost(exec, "the process that looked after it was killed");
+        const struct supervisor_report ended = {.kind = REPORT_FAILED, .stage = SPAWN_SESSION};
+        if (exec->shell.host != 0 && !exec->started) /* it was still on its way */
+            exec_failed(exec, &ended);
+        else
+            exec_lost(exec, "the process that looked after it was killed");
         main_ended(exec); /* its tree ends when the reaper gets to it: exec_supervisor_reaped() */
     }
     exec_release(exec);
@@ -69,18 +80,47 @@ bool exec_supervisor_reaped(struct agent *agent, pid_t pid)
     return was;
 }
 
+static struct exec *find_host(const struct agent *agent, pid_t host)
+{
+    struct exec *exec = agent->execs;
+    while (exec != NULL && (!exec->shell.kept || exec->supervisor != host))
+        exec = exec->next;
+    return exec;
+}
+
+static void set_directory(struct exec *exec, const char *directory, size_t len)
+{
+    free(exec->shell.directory);
+    exec->shell.directory = len > 0 ? strndup(directory, len) : NULL;
+}
+
+/* A session's is where its last text has left it. */
+static void take_directory(struct exec *exec, const char *directory, size_t len)
+{
+    struct exec *host = exec->shell.host != 0 ? find_host(exec->agent, exec->shell.host) : NULL;
+    set_directory(exec, directory, len);
+    if (host != NULL)
+        set_directory(host, directory, len);
+}
+
 static void on_report(struct watch *watch, uint32_t events)
 {
     (void)events;
     struct exec *exec = (struct exec *)(void *)((char *)watch - offsetof(struct exec, control));
-    struct supervisor_report report;
-    ssize_t count = packet_receive(watch->fd, &report, sizeof(report));
+    struct {
+        struct supervisor_report report;
+        char directory[PATH_MAX];
+    } packet;
+    ssize_t count = packet_receive(watch->fd, &packet, sizeof(packet));
+    const struct supervisor_report report = packet.report;
     if (count < 0 && errno == EAGAIN)
         return;
-    if (count != (ssize_t)sizeof(report)) {
+    if (count < (ssize_t)sizeof(report)) {
         supervisor_gone(exec);
         return;
     }
+    if (exec->shell.kept || exec->shell.host != 0)
+        take_directory(exec, packet.directory, (size_t)count - sizeof(report));
     if (report.kind == REPORT_STARTED) {
         exec->started = true;
         exec->pid = report.pid;
@@ -173,7 +213,9 @@ struct request {
     struct exec_spec spec;
     char workdir[PATH_MAX];
     char **args, **environment;
+    const char *text; /* for a session: the last of the args */
     bool input;
+    pid_t host; /* that session's supervisor; else 0 */
 };
 
 static int64_t duration(const struct message *message, uint16_t tag, int64_t missing)
@@ -184,7 +226,7 @@ static int64_t duration(const struct message *message, uint16_t tag, int64_t mis
 
 static const char *read_request(const struct message *message, struct request *request)
 {
-    size_t count = 0;
+    size_t count = 0, arg_count = 0;
     *request = (struct request){
         .spec.timeout_ms = duration(message, TAG_TIMEOUT_MS, 0),
         .spec.grace_ms = duration(message, TAG_GRACE_MS, GRACE_DEFAULT_MS),
@@ -192,16 +234,18 @@ static const char *read_request(const struct message *message, struct request *r
     };
     if (message_text(message, TAG_WORKDIR, request->workdir, sizeof(request->workdir)) < 0)
         return "invalid_field";
-    request->args = message_texts(message, TAG_ARG, &count);
+    request->args = message_texts(message, TAG_ARG, &arg_count);
     if (request->args == NULL)
         return errno == EINVAL ? "invalid_field" : "busy";
-    if (count == 0)
+    if (arg_count == 0)
         return "invalid_field";
     request->environment = message_texts(message, TAG_ENV, &count);
     if (request->environment == NULL)
         return errno == EINVAL ? "invalid_field" : "busy";
     if (!environment_well_formed(request->environment))
         return "invalid_field";
+    request->spec.shell = message_u64(message, TAG_OP, 0) == OP_SHELL;
+    request->text = request->args[arg_count - 1];
     request->spec.args = request->args;
     request->spec.environment = request->environment;
     request->spec.workdir = request->workdir;
@@ -229,6 +273,53 @@ static void name_program(struct exec *exec, const char *name)
     (void)snprintf(exec->program, sizeof(exec->program), "%s", shown ? name : "exec");
 }
 
+/* The text as a file without a name, for the shell to read. */
+static int open_text(const char *text)
+{
+    int fd = (int)syscall(SYS_memfd_create, "command", 1u); /* close-on-exec */
+    for (size_t done = 0, len = strlen(text); fd >= 0 && done < len;) {
+        ssize_t count = write(fd, text + done, len - done);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count <= 0) {
+            close(fd);
+            return -1;
+        }
+        done += (size_t)count;
+    }
+    return fd;
+}
+
+/* To the supervisor of its session's shell, instead of one of its own. */
+static int hand_over(struct exec *exec, const struct request *request)
+{
+    const struct exec *host = find_host(exec->agent, exec->shell.host);
+    const struct supervisor_order order = {.timeout_ms = request->spec.timeout_ms};
+    const int *standard = request->spec.standard;
+    int text = host != NULL ? open_text(request->text) : -1;
+    int fds[RUN_FDS] = {request->spec.control, standard[0], standard[1], standard[2], text};
+    if (text < 0)
+        return errno;
+    int errnum = shell_order_send(host->control.fd, &order, fds) < 0 ? errno : 0;
+    close(text);
+    exec->supervisor = --exec->agent->last_text;
+    return errnum;
+}
+
+static int hand_on(struct exec *exec, struct request *request)
+{
+    struct agent *agent = exec->agent;
+    if (exec->shell.host != 0)
+        return hand_over(exec, request);
+    request->spec.terminal = exec->terminal.columns > 0;
+    exec->supervisor = agent_fork_for_command(agent);
+    if (exec->supervisor == 0 && exec->shell.kept)
+        shell_run(agent, &request->spec);
+    if (exec->supervisor == 0)
+        supervisor_run(agent, &request->spec);
+    return exec->supervisor < 0 ? errno : 0;
+}
+
 static void run(struct exec *exec, struct request *request, const struct message *message)
 {
     struct agent *agent = exec->agent;
@@ -244,11 +335,7 @@ static void run(struct exec *exec, struct request *request, const struct message
         for (int i = 0; i < 3; i++)
             request->spec.standard[i] = ends.child[i];
         request->spec.control = ends.child[3];
-        request->spec.terminal = exec->terminal.columns > 0;
-        exec->supervisor = agent_fork_for_command(agent);
-        if (exec->supervisor == 0)
-            supervisor_run(agent, &request->spec);
-        errnum = exec->supervisor < 0 ? errno : 0;
+        errnum = hand_on(exec, request);
     }
     close_all(ends.child);
     if (errnum == 0) {
@@ -257,9 +344,32 @@ static void run(struct exec *exec, struct request *request, const struct message
     }
     close_all(ends.parent);
     exec->supervisor = 0;
-    struct supervisor_report report = {.stage = stage, .errnum = errnum};
+    bool ended = exec->shell.host != 0 && (errnum == EPIPE || errnum == ECONNRESET);
+    struct supervisor_report report = {.stage = ended ? SPAWN_SESSION : stage, .errnum = errnum};
     exec_failed(exec, &report);
     main_ended(exec);
+}
+
+/* Which session a text is for, and that it can take one. */
+static const char *find_session(const struct agent *agent, const struct message *message,
+                                pid_t *ret_host)
+{
+    char id[PROTO_EXEC_ID_MAX + 1];
+    const struct exec *session = agent->execs;
+    if (message_u64(message, TAG_OP, 0) != OP_SHELL_RUN)
+        return NULL;
+    if (message_text(message, TAG_SESSION, id, sizeof(id)) <= 0)
+        return "invalid_field";
+    while (session != NULL && (!session->shell.kept || strcmp(session->id, id) != 0))
+        session = session->next;
+    if (session == NULL || !session->started || session->exited || session->control.fd < 0)
+        return "session_ended";
+    *ret_host = session->supervisor;
+    for (const struct exec *exec = agent->execs; exec != NULL; exec = exec->next) {
+        if (exec->shell.host == *ret_host && !exec->exited)
+            return "session_busy";
+    }
+    return NULL;
 }
 
 static struct exec *new_exec(struct agent *agent, const char *id, const struct message *message)
@@ -295,15 +405,20 @@ struct exec *exec_start(struct agent *agent, const char *id, const struct messag
     struct request request;
     struct exec *exec = NULL;
     const char *problem = read_request(message, &request);
+    if (problem == NULL)
+        problem = find_session(agent, message, &request.host);
     if (problem == NULL &&
         (agent->exec_count >= PROTO_EXECS || agent->lingering_count >= LINGERING_MAX))
         problem = "busy";
     if (problem == NULL)
         exec = new_exec(agent, id, message);
-    if (exec != NULL)
+    if (exec != NULL) {
+        exec->shell.host = request.host;
+        exec->shell.kept = request.spec.shell;
         run(exec, &request, message);
-    else
+    } else {
         *ret_problem = problem != NULL ? problem : "busy";
+    }
     free(request.args);
     free(request.environment);
     return exec;

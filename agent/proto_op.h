@@ -69,6 +69,15 @@ enum proto_op {
      * move), DIRECTORY. Until CANCEL, or until PATH is gone: ERROR file_not_found. ERROR too_many:
      * there are PROTO_WATCHES already. */
     OP_WATCH = 22,
+    /* As OP_EXEC, but ARG is a shell (a name or a path) that is kept as a session, and TIMEOUT_MS
+     * is how long it may be without a text to run. STARTED when it answers, with CWD, where it is.
+     */
+    OP_SHELL = 30,
+    /* As OP_EXEC, but what runs is the last ARG, as a text, in the shell of SESSION, an EXEC_ID. No
+     * ENV, no WORKDIR. RESULT: also CWD, where the shell is then, and SHELL_ENDED (1: it has ended,
+     * and the session). ERROR session_busy, session_ended. An interrupt goes to the shell too, all
+     * other signals only to what the text has started. */
+    OP_SHELL_RUN = 31,
 };
 
 enum proto_scope {

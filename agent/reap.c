@@ -28,7 +28,8 @@ void reap_strays(struct agent *agent)
     count = add_supervisors(agent->lingering, spared, count);
     if (agent->helper.pid > 0)
         spared[count] = agent->helper.pid;
-    tree_signal(getpid(), SIGKILL, spared);
+    const struct tree tree = {.root = getpid(), .spared = spared};
+    (void)tree_signal(&tree, SIGKILL);
     free(spared);
 }
 

@@ -106,8 +106,8 @@ static const struct process *find(const struct snapshot *snapshot, pid_t pid)
     return bsearch(&key, snapshot->list, snapshot->count, sizeof(key), by_pid);
 }
 
-/* Marks what is below ROOT; pids are not in any order, so until nothing changes. */
-static void mark(struct snapshot *snapshot, pid_t root, const pid_t *spared)
+/* Marks what is in the tree; pids are not in any order, so until nothing changes. */
+static void mark(struct snapshot *snapshot, const struct tree *tree)
 {
     bool changed = true;
     while (changed) {
@@ -117,29 +117,34 @@ static void mark(struct snapshot *snapshot, pid_t root, const pid_t *spared)
             if (process->below || process->spared)
                 continue;
             const struct process *parent =
-                process->parent == root ? NULL : find(snapshot, process->parent);
-            process->spared = (process->parent == root && is_in(process->pid, spared)) ||
-                              (parent != NULL && parent->spared);
-            process->below =
-                !process->spared && (process->parent == root || (parent != NULL && parent->below));
+                process->parent == tree->root ? NULL : find(snapshot, process->parent);
+            bool under = process->parent == tree->root || (parent != NULL && parent->below);
+            process->spared =
+                (under && is_in(process->pid, tree->spared)) || (parent != NULL && parent->spared);
+            process->below = under && !process->spared;
             changed = changed || process->below || process->spared;
         }
     }
 }
 
+static bool is_meant(const struct process *process, const struct tree *tree)
+{
+    return process->below && process->pid != tree->head;
+}
+
 /* Returns how many of them are neither stopped nor dead. A whole group is signalled at once, which
  * no fork in it escapes; one that has a member below the root has no others, for it came from a
- * session that was made there. */
-static int signal_all(const struct snapshot *snapshot, int signal)
+ * session that was made there. The group of the head has. */
+static int signal_all(const struct snapshot *snapshot, const struct tree *tree, int signal)
 {
     int moving = 0;
     pid_t last_group = 0;
     for (size_t i = 0; i < snapshot->count; i++) {
         const struct process *process = &snapshot->list[i];
-        if (!process->below)
+        if (!is_meant(process, tree))
             continue;
         bool again = signal == SIGKILL || signal == SIGSTOP; /* twice is as good as once */
-        bool whole = again && process->group > 1;
+        bool whole = again && process->group > 1 && process->group != tree->head;
         if (whole && process->group != last_group)
             (void)kill(-process->group, signal);
         last_group = process->group;
@@ -149,25 +154,50 @@ static int signal_all(const struct snapshot *snapshot, int signal)
     return moving;
 }
 
-static int round_of(struct snapshot *snapshot, pid_t root, int signal, const pid_t *spared)
+static bool look(struct snapshot *snapshot, const struct tree *tree)
 {
     if (!snapshot_take(snapshot) || snapshot->count == 0)
-        return 0;
+        return false;
     qsort(snapshot->list, snapshot->count, sizeof(snapshot->list[0]), by_pid);
-    mark(snapshot, root, spared);
-    return signal_all(snapshot, signal);
+    mark(snapshot, tree);
+    return true;
 }
 
-void tree_signal(pid_t root, int signal, const pid_t *spared)
+static int round_of(struct snapshot *snapshot, const struct tree *tree, int signal)
+{
+    return look(snapshot, tree) ? signal_all(snapshot, tree, signal) : 0;
+}
+
+size_t tree_signal(const struct tree *tree, int signal)
 {
     const struct timespec pause = {.tv_nsec = STOP_PAUSE_NS};
     struct snapshot snapshot = {0};
+    size_t living = 0;
     if (signal == SIGKILL) {
         /* A stopped process forks no more: once a round finds all at rest, none can escape. */
         int64_t until = now_ms() + STOP_MS;
-        while (round_of(&snapshot, root, SIGSTOP, spared) > 0 && now_ms() < until)
+        while (round_of(&snapshot, tree, SIGSTOP) > 0 && now_ms() < until)
             (void)nanosleep(&pause, NULL);
     }
-    (void)round_of(&snapshot, root, signal, spared);
+    (void)round_of(&snapshot, tree, signal);
+    for (size_t i = 0; i < snapshot.count; i++) {
+        const struct process *process = &snapshot.list[i];
+        living += is_meant(process, tree) && strchr("ZX", process->state) == NULL;
+    }
     free(snapshot.list);
+    return living;
+}
+
+pid_t *tree_list(const struct tree *tree)
+{
+    struct snapshot snapshot = {0};
+    size_t count = 0;
+    (void)look(&snapshot, tree);
+    pid_t *pids = calloc(snapshot.count + 1, sizeof(*pids));
+    for (size_t i = 0; pids != NULL && i < snapshot.count; i++) {
+        if (is_meant(&snapshot.list[i], tree))
+            pids[count++] = snapshot.list[i].pid;
+    }
+    free(snapshot.list);
+    return pids;
 }

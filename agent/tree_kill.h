@@ -1,12 +1,19 @@
 #pragma once
 
-#include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
-/* Sends SIGNAL to every process below ROOT (not to ROOT), those of the children in SPARED (ended by
- * 0; may be NULL) and all below them excepted. For SIGKILL all are stopped first, so that none can
- * fork away. */
-void tree_signal(pid_t root, int signal, const pid_t *spared);
+/* All below a process, not that itself. */
+struct tree {
+    pid_t root;
+    const pid_t *spared; /* these and all below them are not in it; ended by 0; may be NULL */
+    pid_t head;          /* this one is not in it, what is below it is; 0: none */
+};
+/* Sends SIGNAL to every process of the tree. For SIGKILL all are stopped first, so that none can
+ * fork away. Returns how many of them had not ended. */
+size_t tree_signal(const struct tree *tree, int signal);
+/* The pids of the tree, malloc'd and ended by 0; NULL when memory is out. */
+pid_t *tree_list(const struct tree *tree);
 
 /* The parent of PID as this PID namespace sees it (0: outside), or -1 when there is no such
  * process. */

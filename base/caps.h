@@ -22,9 +22,11 @@
 #define CAP_ENGINE_REQUEST (1 * MIB) /* a request to it, as JSON */
 #define CAP_ENGINE_LINE (1 * MIB)    /* one event, or line of a pull's progress */
 #define CAP_ARGV_BYTES (2 * MIB)     /* argv and env of one exec together */
-#define CAP_ARG 131071 /* one argv element or NAME=value, the kernel's MAX_ARG_STRLEN - 1 */
-#define CAP_ARGS 65536 /* argv elements */
-#define CAP_ENV 1024   /* environment entries */
+#define CAP_ARG 131071  /* one argv element or NAME=value, the kernel's MAX_ARG_STRLEN - 1 */
+#define CAP_ARGS 65536  /* argv elements */
+#define CAP_SESSIONS 32 /* living ones of a sandbox, counted */
+#define CAP_SESSION_TEXT (1 * MIB) /* one command text of a session */
+#define CAP_ENV 1024               /* environment entries */
 #define CAP_LABELS 64
 #define CAP_SECRETS 256       /* values to scrub, per sandbox */
 #define CAP_SECRET (64 * KIB) /* one of them */

@@ -226,7 +226,7 @@ static void on_open(struct wire *wire, uint32_t channel, const struct message *m
 {
     uint64_t op = message_u64(message, TAG_OP, 0);
 
-    if (op == OP_EXEC)
+    if (op == OP_EXEC || op == OP_SHELL || op == OP_SHELL_RUN)
         fake_exec_open(wire, channel, message);
     else if (op == OP_KILL)
         fake_exec_kill(wire, channel, message);

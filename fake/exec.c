@@ -396,15 +396,17 @@ static void take_size(struct fake_exec *exec, const struct message *message)
 
 static void begin(struct fake_exec *exec, const struct message *message, char *const *argv)
 {
-    uint64_t timeout_ms = message_u64(message, TAG_TIMEOUT_MS, 0);
+    bool shell = message_u64(message, TAG_OP, 0) == OP_SHELL; /* it does nothing by itself */
+    uint64_t timeout_ms = shell ? 0 : message_u64(message, TAG_TIMEOUT_MS, 0);
 
     take_size(exec, message);
     exec->takes_input = message_u64(message, TAG_STDIN, 0) != 0;
     exec->input_ended = !exec->takes_input;
-    exec->service = exec->keep && timeout_ms == 0 && fake_box_serves(exec->box, argv);
-    if (exec->service)
-        exec->box->service_ended = false;
-    choose_answer(exec, argv);
+    exec->service = !shell && exec->keep && timeout_ms == 0 && fake_box_serves(exec->box, argv);
+    exec->box->service_ended = exec->box->service_ended && !exec->service;
+    exec->forever = shell;
+    if (!shell)
+        choose_answer(exec, argv);
     note_exec(exec, message, argv);
     exec->timeout.fire = on_timeout;
     if (timeout_ms > 0 && timeout_ms <= INT64_MAX / 2)
@@ -457,15 +459,13 @@ void fake_exec_open(struct wire *wire, uint32_t channel, const struct message *m
 {
     char id[PROTO_EXEC_ID_MAX + 1];
     const char *problem = NULL;
-    struct fake_exec *exec;
-    bool joined;
 
     if (message_text(message, TAG_EXEC_ID, id, sizeof(id)) <= 0) {
         wire_send_error(wire, channel, "invalid_field", "EXEC_ID is missing or malformed");
         return;
     }
-    exec = find_id(wire->box, id);
-    joined = exec != NULL;
+    struct fake_exec *exec = find_id(wire->box, id);
+    bool joined = exec != NULL;
     if (!joined && message_u64(message, TAG_JOIN, 0) != 0) {
         wire_send_error(wire, channel, "not_found", "no exec '%s' here", id);
         return;

@@ -11,6 +11,7 @@
 #include "sandbox/exec_lookup.h"
 #include "sandbox/exec_parts.h"
 #include "sandbox/fields.h"
+#include "sandbox/session.h"
 
 /* --- life -------------------------------------------------------------------------------- */
 
@@ -46,6 +47,7 @@ void exec_unref(struct exec *exec)
     json_free(exec->spec);
     exec_facts_free(exec->facts);
     pipe_unref(exec->typed);
+    free(exec->cwd);
     for (int i = 0; i < 2; i++) {
         journal_close(exec->streams[i].journal);
         ranges_done(&exec->streams[i].lost);
@@ -76,6 +78,12 @@ void exec_spec_done(struct exec_spec *spec)
 
 /* --- the list of a sandbox --------------------------------------------------------------- */
 
+/* Against the limit of running executions. Shells have a limit of their own. */
+static bool exec_counts(const struct exec *exec)
+{
+    return !exec->service && exec->kind.is != EXEC_SHELL;
+}
+
 void exec_list_locked(struct exec *exec)
 {
     struct sandbox *sandbox = exec->sandbox;
@@ -85,7 +93,7 @@ void exec_list_locked(struct exec *exec)
         exec->next->prev = exec;
     sandbox->execs = exec_ref(exec);
     exec->listed = true;
-    if (!exec->service && !exec->facts && !exec->counted) {
+    if (exec_counts(exec) && !exec->facts && !exec->counted) {
         exec->counted = true;
         sandbox->running_execs++;
     }
@@ -140,9 +148,19 @@ struct exec *exec_find(struct sandbox *sandbox, int64_t number)
 
 /* --- the start --------------------------------------------------------------------------- */
 
+static int check_text(const struct exec_spec *spec, struct err *err)
+{
+    const char *text = spec->cmd.count > 0 ? spec->cmd.items[spec->cmd.count - 1] : "";
+    if (strlen(text) > CAP_SESSION_TEXT)
+        return err_set(err, ERR_TOO_LARGE, "field 'command': at most %zu bytes", CAP_SESSION_TEXT);
+    return 0;
+}
+
 static int check_size(const struct exec_spec *spec, struct err *err)
 {
     size_t total = 0;
+    if (spec->kind.is == EXEC_TEXT)
+        return check_text(spec, err);
     if (spec->cmd.count == 0)
         return err_set(err, ERR_INVALID_FIELD, "field 'cmd': the program is missing");
     if (spec->cmd.count > CAP_ARGS)
@@ -172,8 +190,13 @@ static void build_open(struct exec *exec, const struct exec_spec *spec)
 {
     struct buf *open = &exec->open;
     cleanup_free char *id = xasprintf("%lld", (long long)exec->number);
-    fields_put_u64(open, TAG_OP, OP_EXEC);
+    static const enum proto_op ops[] = {OP_EXEC, OP_SHELL, OP_SHELL_RUN};
+    fields_put_u64(open, TAG_OP, ops[spec->kind.is]);
     fields_put_text(open, TAG_EXEC_ID, id);
+    if (spec->kind.is == EXEC_TEXT) {
+        cleanup_free char *session = xasprintf("%lld", (long long)spec->kind.session);
+        fields_put_text(open, TAG_SESSION, session);
+    }
     for (size_t i = 0; i < spec->cmd.count; i++)
         fields_put_text(open, TAG_ARG, spec->cmd.items[i]);
     for (size_t i = 0; i < spec->env.count; i++) {
@@ -200,34 +223,6 @@ static void build_open(struct exec *exec, const struct exec_spec *spec)
     }
 }
 
-char *scrub_copy(const struct scrubber *scrubber, const char *text)
-{
-    struct buf out = BUF_INIT(3 * strlen(text) + 16);
-    if (scrubber_text(scrubber, text, strlen(text), &out))
-        return buf_take(&out, NULL);
-    buf_done(&out);
-    return xstrdup("***");
-}
-
-struct json *scrub_json(const struct scrubber *scrubber, const struct json *from)
-{
-    bool list = json_is_array(from);
-    struct json *to = list ? json_new_array() : json_new_object();
-    for (const struct json *item = json_first(from); item; item = json_next(item)) {
-        bool nested = json_is_array(item) || json_is_object(item);
-        cleanup_free char *text = json_text(item) ? scrub_copy(scrubber, json_text(item)) : NULL;
-        if (text && list)
-            json_add_text(to, text);
-        else if (text)
-            json_set_text(to, json_key(item), text);
-        else if (list)
-            json_add(to, nested ? scrub_json(scrubber, item) : json_copy(item));
-        else
-            json_set(to, json_key(item), nested ? scrub_json(scrubber, item) : json_copy(item));
-    }
-    return to;
-}
-
 static void describe(struct exec *exec, const struct exec_spec *spec)
 {
     static const char *const kinds[] = {"none", "bytes", "raw"};
@@ -239,6 +234,8 @@ static void describe(struct exec *exec, const struct exec_spec *spec)
         json_add_text(cmd, text);
     }
     const char *workdir = spec->workdir ? spec->workdir : sandbox_workdir(exec->sandbox);
+    if (spec->kind.is == EXEC_TEXT)
+        workdir = NULL; /* where its shell is by then */
     cleanup_free char *shown = workdir ? scrub_copy(scrubber, workdir) : NULL;
     json_set_text(json, "workdir", shown);
     if (spec->timeout_ms > 0 && !spec->service)
@@ -251,6 +248,10 @@ static void describe(struct exec *exec, const struct exec_spec *spec)
     json_set_text(json, "on_disconnect", exec->keep ? "keep" : "kill");
     json_set_number(json, "disconnect_grace", (double)exec->grace_ms / 1000);
     json_set_bool(json, "service", exec->service);
+    if (exec->kind.is == EXEC_TEXT)
+        json_set_int(json, "session", exec->kind.session);
+    else if (exec->kind.is == EXEC_SHELL)
+        json_set_bool(json, "shell", true);
     exec->spec = json;
     scrubber_unref(scrubber);
 }
@@ -260,6 +261,7 @@ static struct exec *build(struct sandbox *sandbox, struct exec_spec *spec)
     struct exec *exec = exec_new(sandbox, spec->number);
     exec->keep = spec->keep || spec->service;
     exec->service = spec->service;
+    exec->kind = spec->kind;
     exec->max_output = spec->max_output;
     if (exec->max_output < 0 || exec->max_output > (int64_t)CAP_JSON_OUTPUT)
         exec->max_output = CAP_JSON_OUTPUT;
@@ -304,12 +306,12 @@ static int take_number(struct exec *exec, struct err *err)
     int64_t max = sandbox->all->config.max_execs;
     int rc = 0;
     pthread_mutex_lock(&sandbox->all->lock);
-    if (!exec->service && max > 0 && sandbox->running_execs >= (size_t)max) {
+    if (exec_counts(exec) && max > 0 && sandbox->running_execs >= (size_t)max) {
         rc = err_set(err, ERR_BUSY, "%lld executions are running in this sandbox already",
                      (long long)max);
     } else {
         exec->number = exec->number ? exec->number : ++sandbox->last_exec;
-        exec->counted = !exec->service;
+        exec->counted = exec_counts(exec);
         sandbox->running_execs += exec->counted;
     }
     pthread_mutex_unlock(&sandbox->all->lock);
@@ -383,6 +385,8 @@ int exec_start_keyed(struct sandbox *sandbox, struct exec_spec *spec, struct ide
     int rc = check_size(spec, err);
     if (rc == 0)
         rc = sandbox_check_running(sandbox, err);
+    if (rc == 0 && spec->kind.is == EXEC_TEXT)
+        rc = session_check(sandbox, spec->kind.session, err);
     if (rc == 0) {
         struct exec *exec = build(sandbox, spec);
         rc = start(exec, spec, key, err);

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "base/buf.h"
@@ -11,6 +9,7 @@
 #include "base/mem.h"
 #include "base/pipe.h"
 #include "base/text.h"
+#include "sandbox/exec_kind.h"
 
 /* One command in a sandbox, as a resource with a number and a journal. It outlives its client, the
  * stream, and the server: what the agent has not been told COMMIT for is there still. Reference-
@@ -37,6 +36,7 @@ struct exec_spec {
     unsigned columns, rows;      /* of its terminal; 0: none. Its input is typed (attachment.h) */
     bool service;   /* a preview's command: no timeout, not counted, kept, hidden from nothing */
     int64_t number; /* of exec_reserve(); 0: the next one */
+    struct exec_kind kind;
 };
 void exec_spec_done(struct exec_spec *spec);
 

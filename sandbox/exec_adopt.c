@@ -31,6 +31,12 @@ static void take_spec(struct exec *exec)
     if (json_get_bool(exec->spec, "tty", false) && !exec->forget)
         exec_make_terminal(exec, (unsigned)json_get_int(exec->spec, "cols", 80),
                            (unsigned)json_get_int(exec->spec, "rows", 24), true);
+    exec->kind.session = json_get_int(exec->spec, "session", 0);
+    if (exec->kind.session > 0)
+        exec->kind.is = EXEC_TEXT;
+    else if (json_get_bool(exec->spec, "shell", false))
+        exec->kind.is = EXEC_SHELL;
+    exec->begun = exec->kind.is == EXEC_SHELL; /* nobody waits for its beginning any more */
 }
 
 /* One that may be at the agent; whether it is is seen when it is joined. */

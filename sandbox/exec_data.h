@@ -55,6 +55,8 @@ struct exec_facts {
     int64_t wall_us, cpu_us, max_rss;
     enum err_code error; /* ERR_NONE: none */
     char *message;
+    char *cwd;        /* of a text: where its shell is; NULL: unknown */
+    bool shell_ended; /* of a text: and its session has */
 };
 
 struct exec {
@@ -68,6 +70,7 @@ struct exec {
     bool keep, service;
     int64_t max_output, grace_ms, created;
     enum exec_stdin stdin_kind;
+    struct exec_kind kind;
     bool stored_only; /* its record is in the store; it is here for COMMIT alone */
 
     pthread_mutex_t lock; /* the next ones */
@@ -85,6 +88,8 @@ struct exec {
     bool sized, resizing;   /* that counts, not the agent's; which is about to be told */
     struct pipe *typed;     /* what attachments write; NULL: none has, and it is no terminal */
     struct attachment *writer;
+    char *cwd;        /* of a shell, as last heard; NULL: unknown */
+    bool shell_ended; /* a text's result has said so; its own result comes */
 
     /* loop thread */
     struct channel channel;

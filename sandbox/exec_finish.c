@@ -8,11 +8,14 @@
 #include "base/log.h"
 #include "sandbox/attachment_data.h"
 #include "sandbox/exec_parts.h"
+#include "sandbox/session.h"
 
 void exec_facts_free(struct exec_facts *facts)
 {
-    if (facts)
+    if (facts) {
         free(facts->message);
+        free(facts->cwd);
+    }
     free(facts);
 }
 
@@ -49,7 +52,7 @@ static void put_facts(struct json *json, const struct exec_facts *facts)
         json_set_null(json, "oom_killed");
     put_seconds(json, "duration", facts->has_usage, facts->wall_us);
     put_seconds(json, "cpu_time", facts->has_usage, facts->cpu_us);
-    if (facts->has_usage)
+    if (facts->has_usage && facts->max_rss > 0)
         json_set_int(json, "max_rss", facts->max_rss);
     else
         json_set_null(json, "max_rss");
@@ -79,6 +82,10 @@ struct json *exec_facts_json(struct exec *exec, struct exec_moment *ret_moment)
     put_facts(json, exec->facts ? exec->facts : &unknown);
     if (exec->facts && exec->facts->problem)
         json_set_bool(json, "problem", true);
+    if (exec->kind.is == EXEC_TEXT && exec->facts) {
+        json_set_text(json, "cwd", exec->facts->cwd);
+        json_set_bool(json, "session_ended", exec->facts->shell_ended);
+    }
     exec_put_ranges(json, "stdout_lost", &exec->streams[0].lost);
     exec_put_ranges(json, "stderr_lost", &exec->streams[1].lost);
     exec_put_ranges(json, "stdout_masks", &exec->streams[0].masks);
@@ -123,6 +130,7 @@ int exec_store(struct exec *exec, struct err *err)
         .created = exec->created,
         .ended = moment.ended,
         .committed = !moment.running,
+        .session = exec->kind.is == EXEC_SHELL ? exec->number : exec->kind.session,
     };
     int rc = fits ? store_put_exec(exec->sandbox->all->store, &row, err)
                   : err_set(err, ERR_TOO_LARGE, "the record of the execution is too large");
@@ -155,6 +163,20 @@ static uint64_t total_of(struct exec *exec, int stream)
     return total;
 }
 
+/* Before anybody hears of the text's end. */
+static void tell_session(struct exec *exec, struct exec_facts *facts)
+{
+    struct exec *session = exec_find(exec->sandbox, exec->kind.session);
+    char *cwd = TAKE_PTR(facts->cwd);
+    if (cwd) {
+        facts->cwd = scrub(exec->sandbox, cwd);
+        free(cwd);
+    }
+    if (session)
+        session_moved(session, facts->cwd ? xstrdup(facts->cwd) : NULL, facts->shell_ended);
+    exec_unref(session);
+}
+
 void exec_end(struct exec *exec, struct exec_facts *facts)
 {
     uint64_t totals[2] = {total_of(exec, 1), total_of(exec, 2)};
@@ -163,8 +185,10 @@ void exec_end(struct exec *exec, struct exec_facts *facts)
         facts->message = scrub(exec->sandbox, message);
         free(message);
     }
-    if (facts->has_usage)
+    if (facts->has_usage && exec->kind.is != EXEC_SHELL)
         histogram_add(&exec->sandbox->all->tally.exec, facts->wall_us);
+    if (exec->kind.is == EXEC_TEXT)
+        tell_session(exec, facts);
     exec_not_running(exec);
     pthread_mutex_lock(&exec->lock);
     memcpy(exec->totals, totals, sizeof(totals));

@@ -19,6 +19,34 @@ struct exec *exec_lookup(struct sandboxes *all, const char *uid, int64_t number)
     return exec;
 }
 
+char *scrub_copy(const struct scrubber *scrubber, const char *text)
+{
+    struct buf out = BUF_INIT(3 * strlen(text) + 16);
+    if (scrubber_text(scrubber, text, strlen(text), &out))
+        return buf_take(&out, NULL);
+    buf_done(&out);
+    return xstrdup("***");
+}
+
+struct json *scrub_json(const struct scrubber *scrubber, const struct json *from)
+{
+    bool list = json_is_array(from);
+    struct json *to = list ? json_new_array() : json_new_object();
+    for (const struct json *item = json_first(from); item; item = json_next(item)) {
+        bool nested = json_is_array(item) || json_is_object(item);
+        cleanup_free char *text = json_text(item) ? scrub_copy(scrubber, json_text(item)) : NULL;
+        if (text && list)
+            json_add_text(to, text);
+        else if (text)
+            json_set_text(to, json_key(item), text);
+        else if (list)
+            json_add(to, nested ? scrub_json(scrubber, item) : json_copy(item));
+        else
+            json_set(to, json_key(item), nested ? scrub_json(scrubber, item) : json_copy(item));
+    }
+    return to;
+}
+
 static struct json *parse(const char *text)
 {
     struct json *json = NULL;
@@ -104,15 +132,16 @@ static void add_terminal(const struct source *source, const struct json *spec, s
 
 static void add_described(struct sandboxes *all, const struct source *source, struct json *record)
 {
-    static const char *const names[] = {"cmd",   "workdir",       "timeout",          "max_output",
-                                        "stdin", "on_disconnect", "disconnect_grace", "service",
-                                        NULL};
+    static const char *const names[] = {
+        "cmd",           "workdir",          "timeout", "max_output", "stdin",
+        "on_disconnect", "disconnect_grace", "service", "session",    NULL};
     struct scrubber *scrubber = scrubber_of(all, source);
     bool kept = source->exec && exec_kept(source->exec);
     struct json *spec = exec_masked_spec(source->spec, scrubber, kept);
     copy_members(record, spec, names);
     add_terminal(source, spec, record);
     json_free(spec);
+    set_masked(record, "cwd", json_get(source->facts, "cwd"), scrubber);
     scrubber_unref(scrubber);
 }
 
@@ -168,6 +197,7 @@ static int build(struct sandboxes *all, const struct source *source, bool with_o
 {
     static const char *const ended[] = {"exit_code", "signal", "timed_out", "oom_killed", NULL};
     static const char *const used[] = {"duration", "cpu_time", "max_rss", NULL};
+    static const char *const shell[] = {"session_ended", NULL};
     static const char *const error[] = {"error", NULL};
     struct json *record = json_new_object();
     json_set_int(record, "id", source->number);
@@ -184,6 +214,7 @@ static int build(struct sandboxes *all, const struct source *source, bool with_o
     }
     add_bytes(source, record);
     copy_members(record, source->facts, used);
+    copy_members(record, source->facts, shell);
     if (source->lost)
         set_stream_lost(record);
     else

@@ -50,7 +50,10 @@ int exec_start_once(struct sandbox *sandbox, struct exec_spec *spec, struct exec
                     struct exec **ret_exec, struct err *err)
 {
     struct sandboxes *all = sandbox->all;
-    cleanup_free char *route = xasprintf("POST /v1/sandboxes/%s/execs", sandbox->uid);
+    cleanup_free char *route = spec->kind.is == EXEC_TEXT
+                                   ? xasprintf("POST /v1/sandboxes/%s/sessions/%lld/runs",
+                                               sandbox->uid, (long long)spec->kind.session)
+                                   : xasprintf("POST /v1/sandboxes/%s/execs", sandbox->uid);
     struct idempotency_row key = {
         .owner = once->owner, .route = route, .key = once->key, .digest = once->digest};
     struct exec *exec = NULL;

@@ -7,6 +7,7 @@
 #include "sandbox/attachment_data.h"
 #include "sandbox/exec_parts.h"
 #include "sandbox/fields.h"
+#include "sandbox/session.h"
 
 static struct exec *exec_of(struct channel *channel)
 {
@@ -208,6 +209,8 @@ static struct exec_facts *read_facts(const void *fields, size_t len)
     facts->cpu_us = number_field(fields, len, TAG_CPU_US);
     facts->max_rss = number_field(fields, len, TAG_MAX_RSS);
     facts->problem = !is_result(facts->error);
+    facts->cwd = fields_text(fields, len, TAG_CWD);
+    facts->shell_ended = number_field(fields, len, TAG_SHELL_ENDED) != 0;
     /* An end that names neither is not a success. */
     if (!facts->has_exit && !facts->signal && facts->error == ERR_NONE) {
         facts->error = facts->timed_out ? ERR_TIMEOUT : ERR_EXEC_FAILED;
@@ -331,6 +334,8 @@ static void on_started(struct channel *channel, const void *fields, size_t len)
     uint64_t stored = 0;
     exec->started = true;
     exec->owed = true;
+    if (exec->kind.is == EXEC_SHELL) /* before anybody hears that it is ready */
+        session_moved(exec, fields_text(fields, len, TAG_CWD), false);
     set_begun(exec);
     exec_pending_done(exec);
     take_keep(exec, fields, len);

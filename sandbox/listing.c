@@ -173,8 +173,8 @@ static void set_features(struct json *features, const struct sandboxes *all)
 {
     static const char *const have[] = {"exec",        "stdin",    "detach", "stream",  "signal",
                                        "files",       "archive",  "tree",   "secrets", "events",
-                                       "idempotency", "previews", "tty",    "attach"};
-    static const char *const lack[] = {"sessions", "network_policy"};
+                                       "idempotency", "previews", "tty",    "attach",  "sessions"};
+    static const char *const lack[] = {"network_policy"};
     for (size_t i = 0; i < ARRAY_LEN(have); i++) {
         json_set_bool(features, have[i], true);
     }

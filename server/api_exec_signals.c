@@ -6,6 +6,7 @@
 #include "sandbox/call.h"
 #include "sandbox/exec.h"
 #include "sandbox/sandboxes.h"
+#include "server/exec_reply.h"
 #include "server/route.h"
 #include "server/routes.h"
 #include "server/signal_name.h"
@@ -31,14 +32,13 @@ static void signalling_free(void *state)
 }
 
 /* Of an execution that there is, or was. */
-static int begin(struct request *request, struct signalling **ret_signalling, struct err *err)
+static int begin(struct request *request, int64_t number, struct signalling **ret_signalling,
+                 struct err *err)
 {
-    int64_t number = 0;
     struct json *record = NULL;
     struct sandbox *sandbox = request_sandbox(request);
-    if (request_param_number(request, "n", &number, err) < 0 ||
-        exec_json(request_sandboxes(request), sandbox_uid(sandbox), number, false, &record, err) <
-            0) {
+    if (exec_json(request_sandboxes(request), sandbox_uid(sandbox), number, false, &record, err) <
+        0) {
         return -1;
     }
     json_free(record);
@@ -114,6 +114,7 @@ static enum verdict post_signal(struct request *request)
 {
     struct err err = {0};
     const struct json *json = NULL;
+    int64_t exec_number = 0;
     struct signalling *signalling = NULL;
     cleanup(signal_body_done) struct signal_body body = {.scope = 0};
     if (request_json(request, false, &json, &err) < 0 ||
@@ -125,7 +126,8 @@ static enum verdict post_signal(struct request *request)
         err_set(&err, ERR_INVALID_FIELD, "field 'signal' must be a name such as TERM or INT");
         return reply_problem(request, &err);
     }
-    if (begin(request, &signalling, &err) < 0) {
+    if (request_param_number(request, "n", &exec_number, &err) < 0 ||
+        begin(request, exec_number, &signalling, &err) < 0) {
         return reply_masked_problem(request, &err);
     }
     signalling->call = call_new(OP_KILL);
@@ -161,15 +163,11 @@ static enum verdict end_wait(struct request *request)
     return request_wait(request, changed, seen, signalling->deadline, end_wait);
 }
 
-static enum verdict delete_exec(struct request *request)
+enum verdict exec_end_reply(struct request *request, int64_t number, int64_t grace_ms)
 {
     struct err err = {0};
     struct signalling *signalling = NULL;
-    int64_t grace_ms = GRACE_MS;
-    if (request_query_seconds(request, "grace", GRACE_MAX_MS, &grace_ms, &err) < 0) {
-        return reply_problem(request, &err);
-    }
-    if (begin(request, &signalling, &err) < 0) {
+    if (begin(request, number, &signalling, &err) < 0) {
         return reply_masked_problem(request, &err);
     }
     signalling->grace_ms = grace_ms;
@@ -179,6 +177,17 @@ static enum verdict delete_exec(struct request *request)
     }
     exec_kill(signalling->exec, grace_ms);
     return end_wait(request);
+}
+
+static enum verdict delete_exec(struct request *request)
+{
+    struct err err = {0};
+    int64_t number = 0, grace_ms = GRACE_MS;
+    if (request_query_seconds(request, "grace", GRACE_MAX_MS, &grace_ms, &err) < 0 ||
+        request_param_number(request, "n", &number, &err) < 0) {
+        return reply_problem(request, &err);
+    }
+    return exec_end_reply(request, number, grace_ms);
 }
 
 static const struct route routes[] = {

@@ -12,6 +12,7 @@
 #include "sandbox/follow.h"
 #include "sandbox/sandboxes.h"
 #include "server/exec_body.h"
+#include "server/exec_reply.h"
 #include "server/exec_stream.h"
 #include "server/idempotency.h"
 #include "server/route.h"
@@ -135,9 +136,8 @@ static enum verdict exec_stream(struct request *request)
 
 /* --- start ----------------------------------------------------------------------------------- */
 
-/* Prefer: wait=N (RFC 7240): seconds, after which a 202 is the better answer. -1: no such wish. One
- * that is malformed is none: a server may leave any of them out. */
-static int64_t preferred_wait(const struct request *request)
+/* One that is malformed is none: a server may leave any of them out. */
+int64_t exec_preferred_wait(const struct request *request)
 {
     const char *at = request_header(request, "Prefer");
     while (at) {
@@ -206,32 +206,40 @@ static int start(struct request *request, struct exec_spec *spec, const struct j
     return rc;
 }
 
-static enum verdict post_exec(struct request *request)
+enum verdict exec_begin_reply(struct request *request, struct exec_wish *wish,
+                              const struct json *json)
 {
     struct err err = {0};
-    const struct json *json = NULL;
-    const struct sandboxes_config *config = sandboxes_config(request_sandboxes(request));
-    cleanup(exec_wish_done) struct exec_wish wish = {.detach = false};
     struct exec_once once = {.found = false};
     struct exec *exec = NULL;
-    int64_t wait_s = preferred_wait(request);
-    if (request_json(request, false, &json, &err) < 0 ||
-        exec_body_parse(json, config, wait_s >= 0, &wish, &err) < 0) {
-        return reply_problem(request, &err);
-    }
-    if (wish.detach && exec_stream_wanted(request)) {
+    int64_t wait_s = exec_preferred_wait(request);
+    if (wish->detach && exec_stream_wanted(request)) {
         err_set(&err, ERR_INVALID_FIELD,
                 "field 'detach': its answer is a record; ask for the "
                 "stream of events at the Location");
         return reply_problem(request, &err);
     }
     /* Whoever is to send the input has the disconnect grace to begin. */
-    bool elsewhere = wish.detach || wish.spec.stdin_kind == EXEC_STDIN_PIPE;
-    if (start(request, &wish.spec, json, &once, &exec, &err) < 0) {
+    bool elsewhere = wish->detach || wish->spec.stdin_kind == EXEC_STDIN_PIPE;
+    if (start(request, &wish->spec, json, &once, &exec, &err) < 0) {
         return reply_masked_problem(request, &err);
     }
     return exec ? reply_started(request, exec, elsewhere, wait_s)
                 : reply_stored(request, once.number, elsewhere);
+}
+
+static enum verdict post_exec(struct request *request)
+{
+    struct err err = {0};
+    const struct json *json = NULL;
+    const struct sandboxes_config *config = sandboxes_config(request_sandboxes(request));
+    cleanup(exec_wish_done) struct exec_wish wish = {.detach = false};
+    bool patient = exec_preferred_wait(request) >= 0;
+    if (request_json(request, false, &json, &err) < 0 ||
+        exec_body_parse(json, config, patient, &wish, &err) < 0) {
+        return reply_problem(request, &err);
+    }
+    return exec_begin_reply(request, &wish, json);
 }
 
 /* --- records --------------------------------------------------------------------------------- */

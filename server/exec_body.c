@@ -13,6 +13,7 @@
 struct exec_body {
     struct text_list cmd;
     struct text_map env;
+    char *command; /* of a session's text, instead of cmd */
     char *stdin_text, *stdin_encoding, *workdir, *on_disconnect;
     int64_t timeout_ms, max_output, disconnect_grace_ms; /* timeout: -1: not given */
     int64_t columns, rows;
@@ -20,6 +21,42 @@ struct exec_body {
 };
 
 #define BODY(member) offsetof(struct exec_body, member)
+/* What both bodies have. */
+#define STDIN_FIELD                                                                                \
+    {                                                                                              \
+        .name = "stdin", .decode = json_decode_text_any, .offset = BODY(stdin_text),               \
+        .max = CAP_JSON_STDIN * 2                                                                  \
+    }
+#define ENCODING_FIELD                                                                             \
+    {                                                                                              \
+        .name = "stdin_encoding", .decode = json_decode_text, .offset = BODY(stdin_encoding),      \
+        .max = 16                                                                                  \
+    }
+#define TIMEOUT_FIELD                                                                              \
+    {                                                                                              \
+        .name = "timeout", .decode = json_decode_seconds, .offset = BODY(timeout_ms), .min = 1,    \
+        .max = INT64_C(366) * 86400 * 1000                                                         \
+    }
+#define OUTPUT_FIELD                                                                               \
+    {                                                                                              \
+        .name = "max_output", .decode = json_decode_int, .offset = BODY(max_output), .min = 0,     \
+        .max = CAP_JSON_OUTPUT                                                                     \
+    }
+#define DETACH_FIELD                                                                               \
+    {                                                                                              \
+        .name = "detach", .decode = json_decode_bool, .offset = BODY(detach)                       \
+    }
+#define DISCONNECT_FIELD                                                                           \
+    {                                                                                              \
+        .name = "on_disconnect", .decode = json_decode_text, .offset = BODY(on_disconnect),        \
+        .max = 16                                                                                  \
+    }
+#define GRACE_FIELD                                                                                \
+    {                                                                                              \
+        .name = "disconnect_grace", .decode = json_decode_seconds,                                 \
+        .offset = BODY(disconnect_grace_ms), .min = 0, .max = INT64_C(3600) * 1000                 \
+    }
+
 static const struct json_field exec_fields[] = {
     {.name = "cmd",
      .decode = json_decode_text_list,
@@ -28,29 +65,11 @@ static const struct json_field exec_fields[] = {
      .min = 1,
      .max = CAP_ARGS},
     {.name = "env", .decode = json_decode_text_map, .offset = BODY(env), .max = CAP_ENV},
-    {.name = "stdin",
-     .decode = json_decode_text_any,
-     .offset = BODY(stdin_text),
-     .max = CAP_JSON_STDIN * 2},
-    {.name = "stdin_encoding",
-     .decode = json_decode_text,
-     .offset = BODY(stdin_encoding),
-     .max = 16},
     {.name = "workdir",
      .decode = json_decode_text_any,
      .offset = BODY(workdir),
      .min = 1,
      .max = CAP_PATH - 1},
-    {.name = "timeout",
-     .decode = json_decode_seconds,
-     .offset = BODY(timeout_ms),
-     .min = 1,
-     .max = INT64_C(366) * 86400 * 1000},
-    {.name = "max_output",
-     .decode = json_decode_int,
-     .offset = BODY(max_output),
-     .min = 0,
-     .max = CAP_JSON_OUTPUT},
     {.name = "tty", .decode = json_decode_bool, .offset = BODY(tty)},
     {.name = "cols",
      .decode = json_decode_int,
@@ -58,13 +77,29 @@ static const struct json_field exec_fields[] = {
      .min = 1,
      .max = UINT16_MAX},
     {.name = "rows", .decode = json_decode_int, .offset = BODY(rows), .min = 1, .max = UINT16_MAX},
-    {.name = "detach", .decode = json_decode_bool, .offset = BODY(detach)},
-    {.name = "on_disconnect", .decode = json_decode_text, .offset = BODY(on_disconnect), .max = 16},
-    {.name = "disconnect_grace",
-     .decode = json_decode_seconds,
-     .offset = BODY(disconnect_grace_ms),
-     .min = 0,
-     .max = INT64_C(3600) * 1000},
+    STDIN_FIELD,
+    ENCODING_FIELD,
+    TIMEOUT_FIELD,
+    OUTPUT_FIELD,
+    DETACH_FIELD,
+    DISCONNECT_FIELD,
+    GRACE_FIELD,
+    JSON_FIELDS_END,
+};
+
+static const struct json_field text_fields[] = {
+    {.name = "command",
+     .decode = json_decode_text_any,
+     .offset = BODY(command),
+     .required = true,
+     .max = CAP_SESSION_TEXT},
+    STDIN_FIELD,
+    ENCODING_FIELD,
+    TIMEOUT_FIELD,
+    OUTPUT_FIELD,
+    DETACH_FIELD,
+    DISCONNECT_FIELD,
+    GRACE_FIELD,
     JSON_FIELDS_END,
 };
 
@@ -72,6 +107,7 @@ static void exec_body_done(struct exec_body *body)
 {
     text_list_done(&body->cmd);
     text_map_done(&body->env);
+    free(body->command);
     free(body->stdin_text);
     free(body->stdin_encoding);
     free(body->workdir);
@@ -149,6 +185,20 @@ static int terminal_take(const struct exec_body *body, struct exec_spec *spec, s
     return 0;
 }
 
+static int command_take(struct exec_body *body, struct exec_spec *spec, struct err *err)
+{
+    if (argv_check(&body->cmd, err) < 0 || env_check(&body->env, "env", err) < 0 ||
+        terminal_take(body, spec, err) < 0) {
+        return -1;
+    }
+    spec->cmd = body->cmd;
+    spec->env = body->env;
+    spec->workdir = TAKE_PTR(body->workdir);
+    body->cmd = (struct text_list){0};
+    body->env = (struct text_map){0};
+    return 0;
+}
+
 /* A detached one has no timeout unless it asks for one: it ends with its sandbox. */
 static int timeout_of(const struct exec_body *body, const struct sandboxes_config *config,
                       int64_t *ret_ms, struct err *err)
@@ -172,16 +222,9 @@ static int spec_of(struct exec_body *body, const struct sandboxes_config *config
     if (leave && strcmp(leave, "kill") != 0 && strcmp(leave, "keep") != 0) {
         return bad(err, "on_disconnect", "must be kill or keep");
     }
-    if (timeout_of(body, config, &spec->timeout_ms, err) < 0 || argv_check(&body->cmd, err) < 0 ||
-        env_check(&body->env, "env", err) < 0 || stdin_take(body, spec, err) < 0 ||
-        terminal_take(body, spec, err) < 0) {
+    if (timeout_of(body, config, &spec->timeout_ms, err) < 0 || stdin_take(body, spec, err) < 0) {
         return -1;
     }
-    spec->cmd = body->cmd;
-    spec->env = body->env;
-    spec->workdir = TAKE_PTR(body->workdir);
-    body->cmd = (struct text_list){0};
-    body->env = (struct text_map){0};
     spec->max_output = body->max_output;
     spec->disconnect_grace_ms = body->disconnect_grace_ms;
     spec->keep = leave ? strcmp(leave, "keep") == 0 : body->detach || body->tty || patient;
@@ -193,18 +236,37 @@ void exec_wish_done(struct exec_wish *wish)
     exec_spec_done(&wish->spec);
 }
 
-int exec_body_parse(const struct json *json, const struct sandboxes_config *config, bool patient,
-                    struct exec_wish *ret_wish, struct err *err)
+static struct exec_body body_new(const struct sandboxes_config *config)
 {
-    cleanup(exec_body_done) struct exec_body body = {
+    return (struct exec_body){
         .timeout_ms = -1,
         .max_output = config->max_output,
         .disconnect_grace_ms = 10000,
     };
+}
+
+int exec_body_parse(const struct json *json, const struct sandboxes_config *config, bool patient,
+                    struct exec_wish *ret_wish, struct err *err)
+{
+    cleanup(exec_body_done) struct exec_body body = body_new(config);
     if (json_decode(json, exec_fields, "", &body, err) < 0 ||
+        command_take(&body, &ret_wish->spec, err) < 0 ||
         spec_of(&body, config, patient, &ret_wish->spec, err) < 0) {
         return -1;
     }
     ret_wish->detach = body.detach;
+    return 0;
+}
+
+int exec_text_parse(const struct json *json, const struct sandboxes_config *config, bool patient,
+                    struct exec_wish *ret_wish, char **ret_text, struct err *err)
+{
+    cleanup(exec_body_done) struct exec_body body = body_new(config);
+    if (json_decode(json, text_fields, "", &body, err) < 0 ||
+        spec_of(&body, config, patient, &ret_wish->spec, err) < 0) {
+        return -1;
+    }
+    ret_wish->detach = body.detach;
+    *ret_text = TAKE_PTR(body.command);
     return 0;
 }

@@ -90,6 +90,10 @@ static const struct problem problems[ERR_COUNT] = {
     ROW(NOT_WRITER, 409, REQUEST, NO, QUIET, "Another writes", "Take over to become the writer, who alone types, resizes and signals."),
     ROW(STREAM_LOST, 502, EXEC, MAYBE, WARN, "The connection to the sandbox was lost", "Read the resource again: what had been started may have been done."),
     ROW(SANDBOX_GONE, 410, EXEC, NO, NOTE, "The sandbox ended meanwhile", "Create a new one; the sandbox's record says why it ended."),
+    ROW(SHELL_NOT_FOUND, 422, EXEC, NO, QUIET, "The image has no such shell", "Name a shell that the image has, or run commands without one (POST …/execs)."),
+    ROW(SESSION_BUSY, 409, REQUEST, LATER, QUIET, "A command runs in the session", "Wait for its end, end it (DELETE …/execs/{n}), or use another session."),
+    ROW(SESSION_ENDED, 409, REQUEST, NO, QUIET, "The session has ended", "Begin a new one; GET …/sessions/{s} says how this one ended."),
+    ROW(SESSION_LIMIT, 409, REQUEST, LATER, QUIET, "Too many sessions", "Delete a session of this sandbox first."),
     ROW(SERVICE_FAILED, 502, SERVICE, NO, NOTE, "The service did not come up", "Read its log; the command must listen on the port, on all addresses."),
     ROW(CANCELLED, 409, REQUEST, NO, QUIET, "Cancelled", "Try again if it is still wanted."),
 

@@ -16,6 +16,7 @@ extern const struct route_table watch_routes;   /* api_watch.c */
 extern const struct route_table preview_routes;
 extern const struct route_table preview_link_routes; /* api_previews.c */
 extern const struct route_table ps_routes;           /* api_ps.c */
+extern const struct route_table session_routes;      /* api_sessions.c */
 extern const struct route_table admin_routes;        /* api_admin.c */
 extern const struct route_table fake_routes;         /* api_fake.c */
 extern const struct route_table page_routes;         /* api_page.c */

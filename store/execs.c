@@ -3,8 +3,9 @@
 
 #include "base/caps.h"
 #include "store/query.h"
+#include "store/sessions.h"
 
-#define COLUMNS "uid,number,state,spec,result,created,ended,committed"
+#define COLUMNS "uid,number,state,spec,result,created,ended,committed,session"
 
 void exec_row_done(struct exec_row *row)
 {
@@ -32,6 +33,7 @@ static void read_row(struct query *query, void *ret_row)
     row.created = query_int(query);
     row.ended = query_int(query);
     row.committed = query_int(query) != 0;
+    row.session = query_int(query);
     *(struct exec_row *)ret_row = row;
 }
 
@@ -50,7 +52,7 @@ static void free_rows(void *rows, size_t count)
 static int upsert(struct store *store, const struct exec_row *row, struct err *err)
 {
     static const char sql[] =
-        "INSERT INTO execs(" COLUMNS ") VALUES(?,?,?,?,?,?,?,?)"
+        "INSERT INTO execs(" COLUMNS ") VALUES(?,?,?,?,?,?,?,?,?)"
         " ON CONFLICT(uid,number) DO UPDATE SET state=excluded.state, spec=excluded.spec,"
         " result=excluded.result, ended=excluded.ended, committed=excluded.committed";
     cleanup_query struct query query = QUERY_INIT;
@@ -64,6 +66,7 @@ static int upsert(struct store *store, const struct exec_row *row, struct err *e
     query_bind_int(&query, row->created);
     query_bind_int(&query, row->ended);
     query_bind_int(&query, row->committed);
+    query_bind_int(&query, row->session);
     return query_run(&query, err);
 }
 
@@ -109,38 +112,47 @@ int store_get_exec(struct store *store, const char *uid, int64_t number, struct 
     return 0;
 }
 
-/* NOLINTNEXTLINE(readability-function-size): see store.h */
-int store_list_execs(struct store *store, const char *uid, int64_t before, size_t limit,
-                     struct exec_row **ret_rows, size_t *ret_count, struct err *err)
+static int list(struct store *store, const char *sql, const struct exec_page *page,
+                struct exec_row **ret_rows, size_t *ret_count, struct err *err)
 {
     static const struct row_type type = {sizeof(struct exec_row), read_row, free_rows, row_bytes};
     LOCK_STORE(store);
     cleanup_query struct query query = QUERY_INIT;
-    if (query_open(store,
-                   "SELECT " COLUMNS " FROM execs WHERE uid=? AND number<?"
-                   " ORDER BY number DESC LIMIT ?",
-                   &query, err) < 0)
+    if (query_open(store, sql, &query, err) < 0)
         return -1;
-    query_bind_text(&query, uid);
-    query_bind_int(&query, before > 0 ? before : INT64_MAX);
-    query_bind_int(&query, page_limit(limit));
+    query_bind_text(&query, page->uid);
+    query_bind_int(&query, page->before > 0 ? page->before : INT64_MAX);
+    query_bind_int(&query, page_limit(page->limit));
     return query_rows(&query, &type, ret_rows, ret_count, err);
 }
 
 int store_running_execs(struct store *store, const char *uid, int64_t before,
                         struct exec_row **ret_rows, size_t *ret_count, struct err *err)
 {
-    static const struct row_type type = {sizeof(struct exec_row), read_row, free_rows, row_bytes};
-    LOCK_STORE(store);
-    cleanup_query struct query query = QUERY_INIT;
+    const struct exec_page page = {uid, before, 0};
     /* 'running' is no parameter: only so the index of the running ones is used. */
-    if (query_open(store,
-                   "SELECT " COLUMNS " FROM execs WHERE uid=? AND number<? AND state='running'"
-                   " ORDER BY number DESC LIMIT ?",
-                   &query, err) < 0)
-        return -1;
-    query_bind_text(&query, uid);
-    query_bind_int(&query, before > 0 ? before : INT64_MAX);
-    query_bind_int(&query, page_limit(0));
-    return query_rows(&query, &type, ret_rows, ret_count, err);
+    return list(store,
+                "SELECT " COLUMNS " FROM execs WHERE uid=? AND number<? AND state='running'"
+                " ORDER BY number DESC LIMIT ?",
+                &page, ret_rows, ret_count, err);
+}
+
+/* NOLINTNEXTLINE(readability-function-size): see store.h */
+int store_list_execs(struct store *store, const char *uid, int64_t before, size_t limit,
+                     struct exec_row **ret_rows, size_t *ret_count, struct err *err)
+{
+    const struct exec_page page = {uid, before, limit};
+    return list(store,
+                "SELECT " COLUMNS " FROM execs WHERE uid=? AND number<?"
+                " ORDER BY number DESC LIMIT ?",
+                &page, ret_rows, ret_count, err);
+}
+
+int store_list_sessions(struct store *store, const struct exec_page *page,
+                        struct exec_row **ret_rows, size_t *ret_count, struct err *err)
+{
+    return list(store,
+                "SELECT " COLUMNS " FROM execs WHERE uid=? AND number<? AND session=number"
+                " ORDER BY number DESC LIMIT ?",
+                page, ret_rows, ret_count, err);
 }

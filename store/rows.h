@@ -43,7 +43,8 @@ struct exec_row {
     char *spec;   /* JSON as shown: cmd scrubbed, workdir, timeout… */
     char *result; /* JSON of the facts, NULL while running */
     int64_t created, ended;
-    bool committed; /* the agent may forget it */
+    bool committed;  /* the agent may forget it */
+    int64_t session; /* whose shell runs it; its own number: it is that shell; 0: neither */
 };
 void exec_row_done(struct exec_row *row);
 void exec_rows_free(struct exec_row *rows, size_t count);

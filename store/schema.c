@@ -57,6 +57,9 @@ static const char *const migrations[] = {
     "CREATE TABLE facts (name TEXT NOT NULL PRIMARY KEY, value BLOB NOT NULL);",
     /* 3 */
     "CREATE INDEX execs_running ON execs(uid, number) WHERE state = 'running';",
+    /* 4: shell sessions */
+    "ALTER TABLE execs ADD COLUMN session INTEGER NOT NULL DEFAULT 0;"
+    "CREATE INDEX execs_sessions ON execs(uid, number) WHERE session = number;",
 };
 #define SCHEMA_VERSION ((int64_t)ARRAY_LEN(migrations))
 
@@ -69,7 +72,7 @@ static const struct table {
      "uid,id,owner,state,reason,message,image,spec,labels,sealed,sealed_version,digest,"
      "box_uid,node,container_id,created,since,ready,ended,deadline,last_exec"},
     {"states", "seq,uid,state,reason,message,at"},
-    {"execs", "uid,number,state,spec,result,created,ended,committed"},
+    {"execs", "uid,number,state,spec,result,created,ended,committed,session"},
     {"previews", "uid,port,first,host,service,ingress,exec,spec,created"},
     {"events", "seq,uid,type,detail,at"},
     {"idempotency", "owner,route,key,digest,uid,number,at"},

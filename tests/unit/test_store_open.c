@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/caps.h"
 #include "store/query.h"
+#include "store/sessions.h"
 #include "tests/unit/store_rows.h"
 #include "tests/unit/temp_dir.h"
 
@@ -101,7 +102,7 @@ START_TEST(test_wal_and_foreign_keys)
                     {"PRAGMA synchronous", 1},
                     {"PRAGMA foreign_keys", 1},
                     {"PRAGMA busy_timeout", 5000},
-                    {"PRAGMA user_version", 3}};
+                    {"PRAGMA user_version", 4}};
     for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
         LOCK_STORE(store);
         cleanup_query struct query query = QUERY_INIT;
@@ -369,6 +370,41 @@ START_TEST(test_random_damage)
 }
 END_TEST
 
+/* As schema 3 was: its executions are no sessions, and new ones may be. */
+START_TEST(test_file_without_sessions)
+{
+    fill();
+    sql_number(path, "DROP INDEX execs_sessions; ALTER TABLE execs DROP COLUMN session;"
+                     "PRAGMA user_version=3;");
+    struct store *store = store_open_at(path);
+    struct sandbox_row box = sandbox_of("uid-s", "uid-s", "running");
+    put_sandbox(store, &box);
+    put_exec(store, "uid-s", 1, "running");
+    struct exec_row session = {.uid = box.uid,
+                               .number = 2,
+                               .state = (char *)"running",
+                               .spec = (char *)"{}",
+                               .session = 2};
+    struct exec_row text = session, *rows = NULL;
+    text.number = 3;
+    ck_assert_int_eq(store_put_exec(store, &session, &err), 0);
+    ck_assert_int_eq(store_put_exec(store, &text, &err), 0);
+    const struct exec_page all = {.uid = box.uid}, older = {.uid = box.uid, .before = 2};
+    size_t count = 0;
+    ck_assert_int_eq(store_list_sessions(store, &all, &rows, &count, &err), 0);
+    ck_assert_uint_eq(count, 1);
+    ck_assert_int_eq(rows[0].number, 2);
+    ck_assert_int_eq(rows[0].session, 2);
+    exec_rows_free(rows, count);
+    ck_assert_int_eq(store_list_sessions(store, &older, &rows, &count, &err), 0);
+    ck_assert_uint_eq(count, 0);
+    exec_rows_free(rows, count);
+    store_close(store);
+    ck_assert_int_eq(sql_number(path, "PRAGMA user_version"), 4);
+    ck_assert_int_eq(sql_number(path, "SELECT count(*) FROM execs WHERE session<>0"), 2);
+}
+END_TEST
+
 /* A newer server only added things: they stay, and this one works. */
 START_TEST(test_newer_file)
 {
@@ -399,11 +435,12 @@ END_TEST
 START_TEST(test_older_file)
 {
     fill();
-    sql_number(path, "DROP TABLE facts; DROP INDEX execs_running; PRAGMA user_version=1");
+    sql_number(path, "DROP TABLE facts; DROP INDEX execs_running; DROP INDEX execs_sessions;"
+                     "ALTER TABLE execs DROP COLUMN session; PRAGMA user_version=1");
     struct store *store = store_open_at(path);
     ck_assert_int_eq(store_check_key(store, (const uint8_t *)"one", 3, &err), 0);
     store_close(store);
-    ck_assert_int_eq(sql_number(path, "PRAGMA user_version"), 3);
+    ck_assert_int_eq(sql_number(path, "PRAGMA user_version"), 4);
     ck_assert_int_eq(sql_number(path, "SELECT count(*) FROM sandboxes"), 100);
 }
 END_TEST
@@ -459,6 +496,7 @@ int main(void)
     tcase_add_test(tcase, test_damaged);
     tcase_add_test(tcase, test_damaged_later);
     tcase_add_test(tcase, test_random_damage);
+    tcase_add_test(tcase, test_file_without_sessions);
     tcase_add_test(tcase, test_newer_file);
     tcase_add_test(tcase, test_older_file);
     tcase_add_test(tcase, test_key_of_another_store);

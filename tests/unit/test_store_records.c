@@ -50,9 +50,11 @@ START_TEST(test_running_execs)
     put_sandbox(store, &sandbox);
     for (int64_t number = 1; number <= 9; number++)
         put_exec(store, "uid-1", number, number % 3 == 0 ? "running" : "exited");
-    ck_assert_int_eq(store_exec(store, "DROP INDEX execs_running; PRAGMA user_version=2", &err), 0);
+    static const char older[] = "DROP INDEX execs_running; DROP INDEX execs_sessions;"
+                                "ALTER TABLE execs DROP COLUMN session; PRAGMA user_version=2";
+    ck_assert_int_eq(store_exec(store, older, &err), 0);
     reopen();
-    ck_assert_int_eq(number_of("PRAGMA user_version"), 3);
+    ck_assert_int_eq(number_of("PRAGMA user_version"), 4);
     ck_assert_int_eq(number_of("SELECT count(*) FROM sqlite_schema WHERE name='execs_running'"), 1);
     static const int64_t befores[] = {0, 9, 7, 6, 3}, newest[] = {9, 6, 6, 3, 0};
     static const size_t wanted[] = {3, 2, 2, 1, 0};

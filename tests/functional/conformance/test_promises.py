@@ -81,9 +81,6 @@ def use_of_each_feature(client, box):
     }
 
 
-ROUTES = ("sessions",)
-
-
 def test_features_are_what_works(client, capabilities):
     client.create("features")
     uses = use_of_each_feature(client, "features")
@@ -93,8 +90,7 @@ def test_features_are_what_works(client, capabilities):
         if have:
             assert answer is None or answer.status_code < 300, (name, answer.text)
         else:
-            wanted = (404, "not_found") if name in ROUTES else (422, "not_supported")
-            assert (answer.status_code, answer.json()["code"]) == wanted, (name, answer.text)
+            assert (answer.status_code, answer.json()["code"]) == (422, "not_supported"), (name, answer.text)
     client.delete("features")
 
 
