@@ -13,6 +13,7 @@ from collections import namedtuple
 
 import pytest
 
+from attaching import Attached, terminal
 from local_server import LocalServer, let_others_pass
 
 pytestmark = [
@@ -234,6 +235,15 @@ def test_refused(client, boxes, given, it):
             pytest.skip(f"refused inside, but this machine does not have it at all: {words[2]}")
         assert words == ["tried", "done"], (it, words)
     assert client.sandbox(boxes[0])["state"] == "running"
+
+
+def test_nobody_types_into_his_own_terminal(client, boxes):
+    """Nor does what is in it hold a descriptor of the other end."""
+    script = ("import fcntl, os, termios\ntry:\n fcntl.ioctl(0, termios.TIOCSTI, b'x')\nexcept OSError as e:\n print(e.strerror)\n"
+              "print(sorted(os.readlink(f'/proc/self/fd/{fd}').split('/')[1] for fd in range(3)))")
+    with Attached(client, boxes[0], terminal(client, boxes[0], ["python3", "-c", script])) as me:
+        assert me.end()["exit_code"] == 0
+        assert bytes(me.out) == b"Operation not permitted\r\n['dev', 'dev', 'dev']\r\n"
 
 
 def test_signals_do_not_reach_the_agent(client, cloud, boxes):

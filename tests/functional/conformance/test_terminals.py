@@ -370,3 +370,28 @@ def test_a_terminal_outlives_the_server(server, client, how):
         again.type("stty size; exit 8\n")
         assert again.end()["exit_code"] == 8 and b"33 111\r\n" in again.out
     client.delete(box)
+
+
+@pytest.mark.needs("adoption")
+def test_a_terminal_that_only_the_agent_knows(server, client):
+    """The store is lost: what it is, its size, and how much was typed the agent says."""
+    box = client.create(ttl=600)["id"]
+    number = shell(client, box)
+    with Attached(client, box, number) as me:
+        at = me.shows("READY> ")
+        me.type("echo before\n")
+        me.shows("\r\nbefore\r\n", "READY> ", since=at)
+        me.resize(111, 33)
+        me.told("resized")
+        server.kill()
+        me.closed()
+    server.forget()
+    server.start()
+    client.wait_state(box, "running")
+    wait_until(lambda: client.get(f"/v1/sandboxes/{box}/execs")["items"])
+    wait_until(lambda: client.get(f"/v1/sandboxes/{box}/execs/{number}").get("cols") == 111)
+    with Attached(client, box, number) as again:
+        assert again.started["tty"] is True and (again.started["cols"], again.started["rows"]) == (111, 33)
+        again.type("stty size; exit 8\n")
+        assert again.end()["exit_code"] == 8 and b"\r\n33 111\r\n" in again.out
+    client.delete(box)
