@@ -48,18 +48,35 @@ struct unpack {
 /* --- directories
  * ----------------------------------------------------------------------------------- */
 
-/* One name further down; no link is followed. Takes FROM unless it is the root. */
-static int go_down(const struct unpack *unpack, int from, const char *name, bool make)
+static int open_directory(int from, const char *name)
 {
     int fd = openat(from, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == EACCES) /* it may be passed without being read */
         fd = openat(from, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT && make && (mkdirat(from, name, 0755) == 0 || errno == EEXIST))
-        fd = openat(from, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int errnum = errno;
-    if (from != unpack->root)
-        close(from);
-    errno = errnum == ELOOP ? ENOTDIR : errnum;
+    return fd;
+}
+
+/* One name further down; no link is followed. gVisor does follow one with O_DIRECTORY, whatever
+ * O_NOFOLLOW says: so what was opened must be what the name is. */
+static int go_down(int from, const char *name, bool make)
+{
+    struct stat named, opened;
+    if (fstatat(from, name, &named, AT_SYMLINK_NOFOLLOW) < 0 &&
+        (errno != ENOENT || !make || (mkdirat(from, name, 0755) < 0 && errno != EEXIST) ||
+         fstatat(from, name, &named, AT_SYMLINK_NOFOLLOW) < 0))
+        return -1;
+    int fd = -1;
+    errno = ENOTDIR;
+    if (S_ISDIR(named.st_mode))
+        fd = open_directory(from, name);
+    if (fd >= 0 && (fstat(fd, &opened) < 0 || opened.st_dev != named.st_dev ||
+                    opened.st_ino != named.st_ino)) {
+        close(fd);
+        errno = ENOTDIR;
+        fd = -1;
+    }
+    if (fd < 0 && errno == ELOOP)
+        errno = ENOTDIR;
     return fd;
 }
 
@@ -79,7 +96,12 @@ static int enter(struct unpack *unpack, const char *path, size_t len, bool make)
             continue;
         memcpy(name, path + from, to - from);
         name[to - from] = '\0';
-        fd = go_down(unpack, fd, name, make);
+        int above = fd;
+        fd = go_down(above, name, make);
+        int errnum = errno;
+        if (above != unpack->root)
+            close(above);
+        errno = errnum;
     }
     if (fd < 0)
         return -1;

@@ -180,6 +180,13 @@ static bool visit(struct walk *walk, const char *name)
     int fd = walk->level >= LEVELS_MAX
                  ? -1
                  : openat(listing->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat opened;
+    /* gVisor follows a link with O_DIRECTORY, whatever O_NOFOLLOW says: it may be one since. */
+    if (fd >= 0 && (fstat(fd, &opened) < 0 || opened.st_ino != status.st_ino ||
+                    opened.st_dev != status.st_dev)) {
+        close(fd);
+        return true;
+    }
     if (fd >= 0)
         return enter(walk, fd);
     if (errno == EMFILE || errno == ENFILE)
