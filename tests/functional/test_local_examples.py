@@ -8,8 +8,10 @@ import tarfile
 
 import pytest
 
+from fake_driver import FakeServer, reply
 from git_http import git, make_repository, serving
 from local_server import LocalServer
+from scripted_model import answering, results, say, use
 from server import ROOT
 
 EXAMPLES = ROOT / "examples/python"
@@ -32,7 +34,7 @@ def leaves_nothing(server):
 
 
 def environment(server, **more):
-    plain = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    plain = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy") and not name.startswith("ANTHROPIC_")}
     return {**plain, "PODSANDBOX_URL": server.url, "PODSANDBOX_API_KEY": KEY, **more}
 
 
@@ -115,6 +117,86 @@ def test_git_repo(server, tmp_path):
         ended = run(server, EXAMPLES / "git_repo.py", "--network", "host", f"{url}/project.git", env={"GIT_TOKEN": "wr0ng-token"})
         assert ended.returncode == 1 and "git_repo: git clone" in ended.stderr
         assert "wr0ng-token" not in ended.stdout + ended.stderr
+
+
+# --- the coding agent -----------------------------------------------------------------------------
+AGENT = EXAMPLES / "coding_agent.py"
+
+
+def test_coding_agent_builds_and_shows_a_page(server):
+    turns = (
+        [say("I look around."), use("list_files")],
+        [use("write_file", path="site/index.html", content="<h1>draft</h1>\n"), use("read_file", path="site/index.html")],
+        [use("edit_file", path="site/index.html", old="draft", new="A timer"), use("run_command", command="grep -c timer site/index.html; ls nowhere")],
+        [use("finish", summary="it cannot start", command="echo broken >&2; exit 3", port=8000)],
+        [use("finish", summary="a timer", command="exec python3 -u -m http.server --directory site 8000", port=8000)],
+    )
+    with answering(*turns) as (url, came):
+        page, said = open_preview(server, AGENT, "--base-url", url, "Build a timer.")
+    assert page == (200, "<h1>A timer</h1>\n") and "I look around." in said and "finished: a timer" in said
+    assert len(came) == 5 and came[0]["messages"] == [{"role": "user", "content": "Build a timer."}]
+    assert {tool["name"] for tool in came[0]["tools"]} == {"list_files", "read_file", "write_file", "edit_file", "run_command", "finish"}
+    assert results(came[1]) == [(False, "(none)")]
+    assert results(came[2]) == [(False, "wrote site/index.html"), (False, "<h1>draft</h1>\n")]
+    (edited, (failed, ran)) = results(came[3])
+    assert edited == (False, "edited site/index.html") and not failed
+    assert ran.startswith("exit code 2\nstdout:\n1\n\nstderr:\nls: ") and "nowhere" in ran
+    ((failed, why),) = results(came[4])
+    assert failed and "8000" in why and why.endswith("\nIts output: broken\n")
+
+
+def test_coding_agent_hears_what_went_wrong(server):
+    turns = (
+        [use("run_command", command="sleep 600"), use("run_command", command="seq 100000"), use("read_file", path="missing")],
+        [use("write_file", path="two", content="x x"), use("edit_file", path="two", old="x", new="y"), use("edit_file", path="two", old="z", new="y")],
+        [use("write_file", path="two"), use("read_file", path=3), use("list_files", where="."), use("box"), use("finish", summary="", port=1)],
+        [use("write_file", path="cut", content="half of")],
+        [use("finish", summary="", command="true", port=0)],
+        [use("list_files"), use("finish", summary="nothing to see")],
+    )
+    with answering(*turns, stop_reasons={3: "max_tokens"}) as (url, came):
+        said = run_well(server, AGENT, "--base-url", url, "--command-timeout", "1")
+    assert "finished: nothing to see" in said and "open:" not in said
+    (late, (failed, much), missing) = results(came[1])
+    assert late[0] and late[1].startswith("the command ran longer than 1")
+    assert not failed and len(much) < 5000 and much.endswith("99999\n100000\n\nstderr:\n") and "are not shown]" in much
+    assert missing[0] and "missing" in missing[1]
+    assert [failed for failed, _ in results(came[2])] == [False, True, True]
+    assert [text for _, text in results(came[2])][1:] == [f"the text to replace is in two {count} times, not once" for count in (2, 0)]
+    assert results(came[3]) == [(True, text) for text in (
+        "write_file needs content", "path is no string", "list_files has no where", "there is no tool box", "command and port go together")]
+    assert [failed for failed, _ in results(came[4])] == [True]
+    ((failed, why),) = results(came[5])
+    assert failed and "port" in why and why.endswith("Its output: (none: it was not started)")
+
+
+def test_coding_agent_that_does_not_finish(server):
+    with answering([use("write_file", path="again", content="")]) as (url, came):
+        ended = run(server, AGENT, "--base-url", url, "--max-turns", "3")
+    assert ended.returncode == 1 and len(came) == 3 and ended.stdout.endswith("It did not finish; what it has:\nagain\n")
+    with answering([say("I would rather not.")]) as (url, came):
+        ended = run(server, AGENT, "--base-url", url)
+    assert ended.returncode == 1 and len(came) == 1 and "I would rather not.\nIt did not finish" in ended.stdout
+    with answering(400) as (url, _):
+        ended = run(server, AGENT, "--base-url", url)
+    assert ended.returncode == 1 and "coding_agent: " in ended.stderr and "scripted failure" in ended.stderr
+    ended = run(server, AGENT)
+    assert ended.returncode == 2 and "ANTHROPIC_API_KEY" in ended.stderr and ended.stdout == ""
+
+
+def test_coding_agent_without_a_substrate(tmp_path):
+    """On the fake driver, without any key."""
+    server = FakeServer(tmp_path).start()
+    try:
+        reply(server.client(), {"prefix": ["sh", "-c", "pytest"]}, {"exit_code": 1, "stdout": "1 failed\n"})
+        turns = ([use("write_file", path="a.py", content="pass\n"), use("run_command", command="pytest"), use("list_files")],
+                 [use("finish", summary="as well as it goes")])
+        with answering(*turns) as (url, came):
+            said = run_well(server, AGENT, "--base-url", url, "--image", "made-up:1", env={"PODSANDBOX_API_KEY": ""})
+        assert results(came[1]) == [(False, "wrote a.py"), (False, "exit code 1\nstdout:\n1 failed\n\nstderr:\n"), (False, "a.py")]
+        assert "finished: as well as it goes" in said and server.client().list() == []
+    finally:
+        server.stop()
 
 
 # --- the package's own ----------------------------------------------------------------------------
