@@ -24,9 +24,10 @@ enum proto_op {
     OP_WRITE = 3,
     OP_STAT = 4,   /* PATH → RESULT: the entry's fields, ETAG. Follows symlinks */
     OP_REMOVE = 5, /* PATH, RECURSIVE → RESULT. */
-    /* PATH, DEPTH (0: no limit), FILES_ONLY (regular files, no .git at any depth). Stream 1
-     * carries, per entry, u32 length and fields PATH (relative to PATH; the file itself: ""), TYPE,
-     * SIZE, MODE, MTIME_MS, LINK?. RESULT: ROOT (resolved absolute path). */
+    /* PATH, DEPTH (0: no limit), FILES_ONLY (regular files, no .git at any depth), DETAILS (all but
+     * .git at any depth, with ETAG and CTIME_NS, as if each directory's name ended in a slash).
+     * Stream 1 carries, per entry, u32 length and fields PATH (relative to PATH; the file itself:
+     * ""), TYPE, SIZE, MODE, MTIME_MS, LINK?. RESULT: ROOT (resolved absolute path). */
     OP_TREE = 6,
     OP_MOVE = 7, /* PATH, TO, OVERWRITE → RESULT: ETAG. Makes parents; else already_exists */
     OP_MODE = 8, /* PATH, MODE, IF_MATCH? → RESULT: ETAG */

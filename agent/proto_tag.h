@@ -91,7 +91,9 @@ enum proto_tag {
     TAG_LINKS = 125,
     TAG_FROM = 126,
     TAG_DIRECTORY = 127,
-    TAG_INFO = 140, /* text: what programs of the sandbox may read about it */
+    TAG_DETAILS = 128,
+    TAG_CTIME_NS = 129, /* since the epoch */
+    TAG_INFO = 140,     /* text: what programs of the sandbox may read about it */
     TAG_SESSION = 160,
     TAG_CWD = 161,
     TAG_SHELL_ENDED = 162,

@@ -7,7 +7,7 @@
 
 struct tree {
     struct worker *worker;
-    bool files_only;
+    bool files_only, details;
 };
 
 static enum walk_turn visit(void *arg, const struct walk_entry *entry)
@@ -24,6 +24,12 @@ static enum walk_turn visit(void *arg, const struct walk_entry *entry)
         ssize_t len = readlinkat(entry->directory, entry->name, link, sizeof(link));
         if (len >= 0)
             field_put(&fields, TAG_LINK, link, (size_t)len);
+    }
+    if (tree->details) {
+        const struct timespec *changed = &entry->status->st_ctim;
+        put_etag(&fields, entry->status);
+        field_put_u64(&fields, TAG_CTIME_NS,
+                      (uint64_t)changed->tv_sec * 1000000000u + (uint64_t)changed->tv_nsec);
     }
     wire_put_u32(room, (uint32_t)fields.len);
     return worker_write(tree->worker, room, fields.len + 4) ? WALK_ON : WALK_STOP;
@@ -42,12 +48,13 @@ static void send_result(struct worker *worker, const char *path)
 void op_tree(struct worker *worker)
 {
     struct tree tree = {.worker = worker,
-                        .files_only = message_u64(&worker->request, TAG_FILES_ONLY, 0) != 0};
+                        .files_only = message_u64(&worker->request, TAG_FILES_ONLY, 0) != 0,
+                        .details = message_u64(&worker->request, TAG_DETAILS, 0) != 0};
     const struct walk_plan plan = {.arg = &tree,
                                    .visit = visit,
                                    .depth = message_u64(&worker->request, TAG_DEPTH, 0),
-                                   .by_path = tree.files_only,
-                                   .without_git = tree.files_only};
+                                   .by_path = tree.files_only || tree.details,
+                                   .without_git = tree.files_only || tree.details};
     char path[PATH_MAX];
     if (!worker_path(worker, TAG_PATH, path))
         return;

@@ -58,6 +58,8 @@
 #define CAP_ARCHIVE_HEADER (1 * MIB)             /* of it, between two entries */
 #define CAP_ARCHIVE_NOTES 1000                   /* entries that a report names */
 #define CAP_ARCHIVE_UPLOADS 16                   /* at once; each has a thread */
+#define CAP_SNAPSHOT (16 * MIB)                  /* names and times of files, to compare with */
+#define CAP_SNAPSHOTS (64 * MIB)                 /* of them together */
 #define CAP_FAKE_CALLS 200000                    /* that the fake driver remembers, counted */
 #define CAP_FAKE_CALL_BYTES (64 * MIB)           /* the same, their size */
 #define CAP_FAKE_CALL (4 * MIB)                  /* one of them, as JSON */

@@ -257,6 +257,10 @@ static void open_tree(struct wire *wire, uint32_t channel, const struct message 
     struct transfer *transfer;
     struct err err;
 
+    if (message_u64(message, TAG_DETAILS, 0) != 0) {
+        wire_send_error(wire, channel, "not_supported", "the fake driver compares no files");
+        return;
+    }
     if (!file_path(wire, channel, message, TAG_PATH, path))
         return;
     if (disk_need(disk, path, &node, &err) < 0 ||

@@ -183,6 +183,7 @@ static void set_features(struct json *features, const struct sandboxes *all)
     }
     json_set_bool(features, "ps", all->driver->ops->promises.programs);
     json_set_bool(features, "watch", all->driver->ops->promises.programs);
+    json_set_bool(features, "changes", all->driver->ops->promises.programs);
     json_set_bool(features, "private_previews", all->config.proxied);
 }
 

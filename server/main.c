@@ -21,6 +21,7 @@
 #include "server/options.h"
 #include "server/preview_mode.h"
 #include "server/routes.h"
+#include "server/snapshots.h"
 #include "store/store.h"
 
 struct parts {
@@ -198,6 +199,7 @@ static int open_http(struct parts *parts, struct err *err)
         .bound = tell_port,
     };
     parts->app.options = options;
+    parts->app.snapshots = snapshots_new();
     parts->app.started_ms = clock_now_ms();
     struct http *http; /* app.http is set by http_start, before the first request can come */
     return http_start(&config, &parts->app, &http, err);
@@ -236,6 +238,7 @@ static void stop(struct parts *parts)
         parts->driver.ops->free(parts->driver.self);
     }
     driver_settings_done(&parts->settings);
+    snapshots_free(parts->app.snapshots);
     if (parts->app.callers) {
         callers_close(parts->app.callers);
     }

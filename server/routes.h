@@ -12,6 +12,7 @@ extern const struct route_table attach_routes; /* api_attach.c */
 extern const struct route_table file_routes;   /* api_files.c */
 extern const struct route_table file_edit_routes;
 extern const struct route_table archive_routes; /* api_archive.c */
+extern const struct route_table changes_routes; /* api_changes.c */
 extern const struct route_table watch_routes;   /* api_watch.c */
 extern const struct route_table preview_routes;
 extern const struct route_table preview_link_routes; /* api_previews.c */

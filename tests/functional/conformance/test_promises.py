@@ -77,6 +77,7 @@ def use_of_each_feature(client, box):
         "attach": lambda: Attached(client, box, post("/execs", 202, cmd=["true"], detach=True).json()["id"]).leave(),
         "archive": lambda: client.request("GET", at + "/archive?path=."),
         "watch": lambda: watch(client, at),
+        "changes": lambda: client.request("GET", at + "/changes"),
         "sessions": lambda: post("/sessions"),
     }
 
