@@ -149,51 +149,22 @@ static void put_end(struct follower *follower)
 /* --- the next one -------------------------------------------------------------------------------
  */
 
-struct look {
-    bool made, open;
-    int64_t again_ms;
-};
-
-static int look_at(struct follower *follower, int stream, struct look *look, struct err *err)
-{
-    const struct chunk_wish wish = {.max = FOLLOW_PIECE};
-    struct output output;
-    struct chunk chunk;
-    if (follower_output(follower, stream, &output, err))
-        return -1;
-    int rc = chunk_next(&output, follower->position.offset[stream - 1], &wish, &chunk, err);
-    if (rc == 0) {
-        look->made = chunk.kind != CHUNK_NONE;
-        look->open = look->open || output.open || chunk.again_ms > 0;
-        if (chunk.again_ms)
-            look->again_ms = chunk.again_ms;
-        if (look->made)
-            put_chunk(follower, stream, &chunk);
-        chunk_done(&chunk);
-    }
-    follower_output_done(follower, &output);
-    return rc;
-}
-
 enum follow_turn follow_next_message(struct follower *follower, int64_t *ret_again_ms)
 {
-    struct look look = {.made = false};
+    const struct chunk_wish wish = {.max = FOLLOW_PIECE};
+    struct follow_look look = {.made = false};
     struct err why = {0}, failure = {0};
     if (put_change(follower))
         return FOLLOW_MADE;
     /* Looked at before the output: what comes later is no reason to forget what is there. */
     bool broken = follower_broken(follower, &why);
-    for (int i = 0; i < 2 && !look.made; i++) {
-        int stream = follower->turn;
-        follower->turn = 3 - stream;
-        if (look_at(follower, stream, &look, &failure)) {
-            follower_cut(follower, &failure);
-            return FOLLOW_MADE;
-        }
-    }
-    if (look.made)
+    if (broken && why.code != ERR_STREAM_LOST) {
+        follower_cut(follower, &why);
+    } else if (follow_look(follower, &wish, put_chunk, &look, &failure)) {
+        follower_cut(follower, &failure);
+    } else if (look.made) {
         return FOLLOW_MADE;
-    if (!look.open) {
+    } else if (!look.open) {
         put_end(follower);
     } else if (broken) {
         follower_cut(follower, &why);

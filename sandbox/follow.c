@@ -56,6 +56,40 @@ void follower_cut(struct follower *follower, const struct err *why)
     *follower->cut = *why;
 }
 
+static int look_at(struct follower *follower, int stream, const struct chunk_wish *wish,
+                   struct chunk *ret_chunk, struct follow_look *look, struct err *err)
+{
+    struct output output;
+    if (follower_output(follower, stream, &output, err))
+        return -1;
+    int rc = chunk_next(&output, follower->position.offset[stream - 1], wish, ret_chunk, err);
+    if (rc == 0) {
+        look->made = ret_chunk->kind != CHUNK_NONE;
+        look->open = look->open || output.open || ret_chunk->again_ms > 0;
+        if (ret_chunk->again_ms)
+            look->again_ms = ret_chunk->again_ms;
+    }
+    follower_output_done(follower, &output);
+    return rc;
+}
+
+int follow_look(struct follower *follower, const struct chunk_wish *wish,
+                void (*put)(struct follower *follower, int stream, const struct chunk *chunk),
+                struct follow_look *look, struct err *err)
+{
+    for (int i = 0; i < 2 && !look->made; i++) {
+        int stream = follower->turn;
+        struct chunk chunk;
+        follower->turn = 3 - stream;
+        if (look_at(follower, stream, wish, &chunk, look, err))
+            return -1;
+        if (look->made)
+            put(follower, stream, &chunk);
+        chunk_done(&chunk);
+    }
+    return 0;
+}
+
 bool follower_broken(struct follower *follower, struct err *ret_why)
 {
     if (!follower->exec)

@@ -168,48 +168,9 @@ static void put_end(struct follower *follower)
 /* --- the next one -------------------------------------------------------------------------------
  */
 
-struct look {
-    bool made, open;
-    int64_t again_ms;
-};
-
-static int look_at(struct follower *follower, int stream, bool flush, struct look *look,
-                   struct err *err)
-{
-    const struct chunk_wish wish = {.max = FOLLOW_PIECE, .text = true, .flush = flush};
-    struct output output;
-    struct chunk chunk;
-    if (follower_output(follower, stream, &output, err))
-        return -1;
-    int rc = chunk_next(&output, follower->position.offset[stream - 1], &wish, &chunk, err);
-    if (rc == 0) {
-        look->made = chunk.kind != CHUNK_NONE;
-        look->open = look->open || output.open || chunk.again_ms > 0;
-        if (chunk.again_ms)
-            look->again_ms = chunk.again_ms;
-        if (look->made)
-            put_chunk(follower, stream, &chunk);
-        chunk_done(&chunk);
-    }
-    follower_output_done(follower, &output);
-    return rc;
-}
-
-/* Both streams, in turns, so that none waits for the other. */
-static int look_at_both(struct follower *follower, bool flush, struct look *look, struct err *err)
-{
-    for (int i = 0; i < 2 && !look->made; i++) {
-        int stream = follower->turn;
-        follower->turn = 3 - stream;
-        if (look_at(follower, stream, flush, look, err))
-            return -1;
-    }
-    return 0;
-}
-
 enum follow_turn follow_next_event(struct follower *follower, int64_t *ret_again_ms)
 {
-    struct look look = {0};
+    struct follow_look look = {0};
     struct err err = {0};
     if (follower->position.sequence == 0) {
         put_started(follower);
@@ -224,7 +185,8 @@ enum follow_turn follow_next_event(struct follower *follower, int64_t *ret_again
         return FOLLOW_MADE;
     }
     struct err failure = {0};
-    if (look_at_both(follower, due || broken, &look, &failure)) {
+    const struct chunk_wish wish = {.max = FOLLOW_PIECE, .text = true, .flush = due || broken};
+    if (follow_look(follower, &wish, put_chunk, &look, &failure)) {
         put_error(follower, &failure);
     } else if (look.made) {
         return FOLLOW_MADE;

@@ -60,3 +60,12 @@ void follower_output_done(struct follower *follower, struct output *output);
 /* Why it cannot go on to the end: a slow reader; the agent out of reach, or the server stops,
  * before the execution has ended. */
 bool follower_broken(struct follower *follower, struct err *ret_why);
+
+struct follow_look { /* zeroed before */
+    bool made, open; /* something was put; more may come */
+    int64_t again_ms;
+};
+/* Puts the next piece or gap of either stream, in turns, so that none waits for the other. */
+int follow_look(struct follower *follower, const struct chunk_wish *wish,
+                void (*put)(struct follower *follower, int stream, const struct chunk *chunk),
+                struct follow_look *look, struct err *err) must_check;

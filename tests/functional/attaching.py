@@ -18,7 +18,7 @@ class Attached:
 
     def __init__(self, client, box, number, query="", **options):
         headers = {"Authorization": f"Bearer {client.key}"} if client.key else {}
-        options = {"additional_headers": headers, "subprotocols": [PROTOCOL], "max_size": None, "compression": None, "proxy": None,
+        options = {"additional_headers": headers, "subprotocols": [PROTOCOL], "max_size": None, "compression": None, "proxy": None, "ping_interval": None,
                    "open_timeout": 60, "close_timeout": 20, **options}
         self.connection = connect(address(client, box, number, query), **options)
         self.socket = self.connection.__enter__()

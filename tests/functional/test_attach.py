@@ -318,6 +318,21 @@ def test_a_watcher_that_stands_still_holds_nobody_up(client, box):
         assert still.gaps[0]["to"] + len(still.out) == total
 
 
+def test_a_writer_who_stands_still_is_left_behind(client, box):
+    """The command waits for him, as a terminal does, but not for ever; then the others go on."""
+    size = 60 << 20
+    number = terminal(client, box, f"read go; stty -opost; head -c {size} /dev/zero | tr '\\0' x; echo end")
+    with Attached(client, box, number, max_queue=1) as still, Attached(client, box, number, "write=false") as other:
+        still.type("\n")
+        total = 0
+        while other.step(60) is not None:
+            total += len(other.out)
+            other.out.clear()
+        assert other.code == 1000 and other.messages[-1]["stdout_bytes"] == size + len("\r\nend\n")
+        assert total == other.messages[-1]["stdout_bytes"] - sum(gap["to"] - gap["from"] for gap in other.gaps)
+        assert still.closed() == 1008 and still.messages[-1]["code"] == "slow_reader"
+
+
 def test_input_that_is_not_read(client, box):
     """It waits where it is; what is sent meanwhile, and he who sends it, may come to an end all the same."""
     number = client.post(f"/v1/sandboxes/{box}/execs", {"cmd": ["sh", "-c", "read go; wc -c"], "stdin_encoding": "raw"}, 202)["id"]
