@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from anthropic import AnthropicError, AsyncAnthropic
 from anthropic.types import Message, ToolUseBlock
 from podsandbox_http import PREVIEW_LOG, PreviewHandle, Sandbox, SandboxConfig, SandboxError, SandboxServiceError
+from preview import until_enter
 
 TASK = "Build a pomodoro timer as a single page, index.html, without anything from elsewhere, and serve it on port 8000."
 SYSTEM = """You are a coding agent. You work in a sandbox of your own, a fresh one, by the tools alone; paths are relative to its working directory.
@@ -169,8 +170,7 @@ async def build(given: argparse.Namespace) -> int:
         print("finished:", agent.summary)
         if agent.preview:
             print("open:", agent.preview.url)
-            print("Enter ends it.", flush=True)
-            await asyncio.to_thread(sys.stdin.readline)
+            await until_enter()
         return 0
     except (AnthropicError, SandboxError) as failure:
         print(f"coding_agent: {failure}", file=sys.stderr)

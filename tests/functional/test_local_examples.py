@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tarfile
@@ -76,6 +77,15 @@ def test_preview(server):
     page, said = open_preview(server, EXAMPLES / "preview.py")
     assert page[0] == 200 and "Hello from a sandbox" in page[1]
     assert '"GET / HTTP/1.1" 200' in said
+
+
+def test_preview_that_is_interrupted(server):
+    """The sandbox ends, and the program does not wait for Enter."""
+    with subprocess.Popen([sys.executable, EXAMPLES / "preview.py"], env=environment(server), text=True, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert any(line == "Enter ends it.\n" for line in process.stdout)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) != 0 and process.stderr.read().endswith("KeyboardInterrupt\n")
 
 
 @pytest.fixture
