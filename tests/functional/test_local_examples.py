@@ -1,5 +1,6 @@
 """The examples, each run as its user runs it, on sandboxes of this machine."""
 
+import json
 import os
 import re
 import signal
@@ -71,6 +72,18 @@ def open_preview(server, *args, env=None):
 def test_hello_exec(server):
     said = run_well(server, EXAMPLES / "hello_exec.py")
     assert "stdout='3 data.txt\\n'" in said and "stdout='42\\n'" in said and "files: ['data.txt']" in said
+
+
+def test_hello_by_curl(server):
+    hello = ROOT / "examples/curl/hello.sh"
+    ended = subprocess.run([hello], env=environment(server), capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0 and ended.stderr == "" and ended.stdout.endswith("3 data.txt\n"), ended
+    created, end = json.JSONDecoder().raw_decode(ended.stdout)
+    assert created["state"] == "running" and '"exit_code":0' in ended.stdout[end:]
+    ended = subprocess.run([hello, "no-such-image"], env=environment(server), capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 22 and "invalid_image" in ended.stdout
+    ended = subprocess.run([hello], env=environment(server, PODSANDBOX_API_KEY=""), capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 22 and '"status":401' in ended.stdout
 
 
 def test_preview(server):
