@@ -77,3 +77,16 @@ def test_watching(client, box):
     client.request("DELETE", client.file_url(box, "w/second"), 204)
     until("deleted", "second")
     answer.close()
+
+
+def test_changes(client, box):
+    client.put(box, "c/kept", b"1")
+    client.put(box, "c/d/edited", b"1")
+    client.put(box, "c/gone", b"1")
+    at = f"/v1/sandboxes/{box}/changes?path=c"
+    token = client.get(at)["token"]
+    client.put(box, "c/d/edited", b"2", expect=200)
+    client.put(box, "c/new", b"3")
+    client.request("DELETE", client.file_url(box, "c/gone"), 204)
+    found = client.get(f"{at}&since={token}")
+    assert [[entry["path"] for entry in found[kind]] for kind in ("added", "changed", "removed")] == [["new"], ["d/edited"], ["gone"]]
