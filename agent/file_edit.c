@@ -193,6 +193,11 @@ static bool move_by_copy(struct worker *worker, const char *from, const char *to
                      "only a regular file can be moved to another file system");
         return false;
     }
+    if (!overwrite && lstat(to, &status) == 0) {
+        worker_about(worker, to);
+        worker_error(worker, "already_exists", "it is there already");
+        return false;
+    }
     int fd = open_regular(worker, from, &status);
     if (fd < 0)
         return false;

@@ -133,6 +133,30 @@ def test_patch_moves(client, box):
     client.problem("PATCH", client.file_url(box, "deep/er/to"), 400, json={"to": ""})
 
 
+def test_a_move_onto_what_is_there(client, box):
+    """Never by accident."""
+    client.put(box, "m/a", b"a")
+    client.put(box, "m/b", b"b")
+    client.problem("PATCH", client.file_url(box, "m/a"), 409, "already_exists", json={"to": "m/b"})
+    assert (client.read(box, "m/a"), client.read(box, "m/b")) == (b"a", b"b")
+    client.request("PATCH", client.file_url(box, "m/a"), 200, json={"to": "m/b", "overwrite": True})
+    assert client.read(box, "m/b") == b"a" and [item["path"] for item in listing(client, box, "m")] == ["b"]
+    client.request("DELETE", client.file_url(box, "m", "&recursive=true"), 204)
+
+
+@posix
+def test_a_move_to_another_mount(client, box):
+    """A file goes there as a copy that takes its place at once; a directory does not."""
+    client.put(box, "m/f", b"x" * 100000, more="&mode=0640")
+    client.request("PATCH", client.file_url(box, "m/f"), 200, json={"to": "/tmp/moved/f"})
+    assert client.read(box, "/tmp/moved/f") == b"x" * 100000 and mode_of(client, box, "/tmp/moved/f") == "0640" and listing(client, box, "m") == []
+    client.put(box, "m/f", b"again")
+    client.problem("PATCH", client.file_url(box, "m/f"), 409, "already_exists", json={"to": "/tmp/moved/f"})
+    problem = client.problem("PATCH", client.file_url(box, "m"), 422, "not_supported", json={"to": "/tmp/moved/m"})
+    assert "file system" in problem["detail"] and client.read(box, "m/f") == b"again"
+    client.exec(box, "rm -rf m /tmp/moved")
+
+
 # --- B22 ----------------------------------------------------------------------------------
 @pytest.mark.parametrize("how", ["half", "chunked", "four"])
 def test_b22_an_upload_that_is_cut_changes_nothing(server, client, box, how):
