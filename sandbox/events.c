@@ -72,6 +72,8 @@ void sandbox_write_events(struct sandbox *sandbox)
     for (size_t i = 0; history && i < history->count; i++) {
         write_one(sandbox, &history->items[i]);
     }
+    if (history)
+        event_fire(&sandbox->changed); /* who follows them looks again */
     history_free(history);
 }
 

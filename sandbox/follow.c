@@ -389,6 +389,7 @@ void follows_stop(struct sandboxes *all)
     for (struct sandbox *sandbox = all->newest; sandbox; sandbox = sandbox->older) {
         for (struct exec *exec = sandbox->execs; exec; exec = exec->next)
             event_fire(&exec->output); /* its waiters only hand over */
+        event_fire(&sandbox->changed); /* event_feed.c */
         if (sandbox->state == SANDBOX_RUNNING)
             calls_stop_watches(sandbox);
     }

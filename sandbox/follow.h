@@ -6,6 +6,8 @@
  * not. No thread waits; a slow reader slows only itself, and the command when the journal has no
  * room for what the reader has not had yet. */
 
+#define FOLLOW_HEARTBEAT_MS 10000 /* of silence */
+
 enum follow_format {
     FOLLOW_NDJSON,
     FOLLOW_SSE,

@@ -36,7 +36,6 @@ struct follower {
 
 #define FOLLOW_PIECE ((size_t)48 * KIB) /* of an event; base64 of it has no padding */
 #define FOLLOW_BYTES ((size_t)128 * KIB)
-#define FOLLOW_HEARTBEAT_MS 10000
 
 enum follow_turn {
     FOLLOW_MADE,

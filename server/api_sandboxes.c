@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/caps.h"
 #include "base/clock.h"
+#include "sandbox/event_feed.h"
 #include "sandbox/sandboxes.h"
 #include "server/api_list.h"
 #include "server/fake_notes.h"
@@ -380,15 +381,45 @@ static enum verdict delete_sandbox(struct request *request)
 
 /* --- events ---------------------------------------------------------------------------------- */
 
+#define EVENTS_PIPE (32 * KIB)
+
+/* A page where nothing else is asked for. */
+static const char *const event_types[] = {"application/json", "application/x-ndjson",
+                                          "text/event-stream", NULL};
+
+/* Behind `after`, or behind the last one that a client saw before it was cut off. */
+static enum verdict reply_feed(struct request *request, size_t type, const char *uid, int64_t after)
+{
+    const char *last = request_header(request, "Last-Event-ID");
+    struct err err = {0};
+    uint64_t behind = 0;
+    if (last && !str_to_u64(str_of(last), INT64_MAX, &behind)) {
+        err_set(&err, ERR_INVALID_FIELD,
+                "the header Last-Event-ID must be the id of an event of this sandbox");
+        return reply_problem(request, &err);
+    }
+    struct pipe *pipe = pipe_new(EVENTS_PIPE);
+    event_feed_start(request_sandboxes(request), request_sandbox(request), uid,
+                     last ? (int64_t)behind : after, type == 2 ? FOLLOW_SSE : FOLLOW_NDJSON, pipe);
+    reply_header(request, "X-Accel-Buffering", "no"); /* proxies that would collect it */
+    return reply_pipe(request, 200, event_types[type], pipe, -1);
+}
+
 static enum verdict get_events(struct request *request)
 {
+    size_t type = request_accepts(request, event_types);
     struct err err = {0};
     cleanup_free char *uid = NULL;
     int64_t limit = 0, after = 0;
     struct json *page = NULL;
     if (query_page(request, "after", &limit, &after, &err) < 0 ||
-        subject_uid(request, &uid, &err) < 0 ||
-        sandbox_events(request_sandboxes(request), uid, after, (size_t)limit, &page, &err) < 0) {
+        subject_uid(request, &uid, &err) < 0) {
+        return reply_problem(request, &err);
+    }
+    if (type > 0) {
+        return reply_feed(request, type, uid, after);
+    }
+    if (sandbox_events(request_sandboxes(request), uid, after, (size_t)limit, &page, &err) < 0) {
         return reply_problem(request, &err);
     }
     return reply_json(request, 200, page);

@@ -106,11 +106,46 @@ def publish(client, place):
     yield said(client.request("GET", fill(BOX + "/previews", place)))[1]
 
 
+def events(client, place):
+    """Of a sandbox that ends, so that the stream does."""
+    id = client.create(secrets=[SECRET], env={"TOKEN": SECRET})["id"]
+    client.delete(id)
+    for accept in ("application/json", *TYPES.values()):
+        yield said(client.request("GET", fill(BOX + "/events", place, id=id), 200, headers={"Accept": accept}))[1]
+
+
 def end_of_one(client, place):
     n = client.start(place.id, ["sleep", "600", SECRET])["id"]
     yield said(client.request("POST", fill(EXEC + "/signal", place, n=n), json={"signal": "TERM"}))[1]
     yield said(client.request("DELETE", fill(EXEC, place, n=n)))[1]
     yield said(client.request("GET", fill(EXEC, place, n=n)))[1]
+
+
+def sessions(client, place):
+    """One whose runs show the secret in every way, and what the routes say of it."""
+    at = fill(BOX + "/sessions", place)
+    made = client.request("POST", at, 201, json={"env": {"ALSO": SECRET}})
+    yield said(made)[1]
+    session = f"{at}/{made.json()['id']}"
+    text = f"cd /; echo '{SECRET}'; echo \"$ALSO\" >&2"
+    for accept in ("application/json", *TYPES.values()):
+        shown = said(client.request("POST", f"{session}/runs", 200, json={"command": text}, headers={"Accept": accept}))[1]
+        assert b"***" in shown
+        yield shown
+    yield from (said(client.request("GET", path, 200))[1] for path in (at, session))
+    yield said(client.request("DELETE", session, (200, 204)))[1]
+    yield said(client.request("POST", at, 422, json={"shell": f"/no/{NAME}/sh"}))[1]
+
+
+def watch(client, place):
+    response = client.request("GET", fill(BOX + "/files/watch?path=data", place), 200, stream=True)
+    client.put(place.id, f"data/new-{NAME}", SECRET.encode())
+    for line in response.iter_lines(chunk_size=1):
+        yield line
+        if b"***" in line:
+            break
+    response.close()
+    yield said(client.request("GET", fill(BOX + "/files/watch", place) + MISSING))[1]
 
 
 FILE = "?" + path_query(f"data/{NAME}")
@@ -124,7 +159,7 @@ ASKS = {
     ("PATCH", BOX): [ask("PATCH", BOX, json={"labels": {"note": LABEL}}, want="***")],
     ("DELETE", BOX): [create_again],
     ("POST", BOX + "/secrets"): [ask("POST", BOX + "/secrets", json={"values": [SECRET]})],
-    ("GET", BOX + "/events"): [ask("GET", BOX + "/events")],
+    ("GET", BOX + "/events"): [ask("GET", BOX + "/events"), events],
     ("POST", BOX + "/execs"): [run],
     ("GET", BOX + "/execs"): [ask("GET", BOX + "/execs", want="***")],
     ("GET", EXEC): [ask("GET", EXEC, want="***"), ask("GET", EXEC, headers={"Accept": TYPES["sse"]}, want="***")],
@@ -146,6 +181,12 @@ ASKS = {
                              ask("GET", BOX + "/tree", MISSING, want="***")],
     ("GET", BOX + "/archive"): [ask("GET", BOX + "/archive", "?path=data", want="*" * len(SECRET)), ask("GET", BOX + "/archive", MISSING, want="***")],
     ("PUT", BOX + "/archive"): [ask("PUT", BOX + "/archive", FILE, data=b"no archive")],
+    ("GET", BOX + "/files/watch"): [watch],
+    ("POST", BOX + "/sessions"): [sessions],
+    ("GET", BOX + "/sessions"): [sessions],
+    ("GET", BOX + "/sessions/{s}"): [sessions],
+    ("DELETE", BOX + "/sessions/{s}"): [sessions],
+    ("POST", BOX + "/sessions/{s}/runs"): [sessions],
     ("POST", BOX + "/previews"): [publish],
     ("GET", BOX + "/previews"): [publish],
     ("GET", BOX + "/previews/{port}/log"): [publish],
@@ -156,7 +197,7 @@ ASKS = {
     ("GET", "/v1/admin/stats"): [ask("GET", "/v1/admin/stats")],
     ("POST", "/v1/admin/reap"): [ask("POST", "/v1/admin/reap")],
     ("GET", "/metrics"): [ask("GET", "/metrics")],
-    **{(method, f"/v1/fake/{name}"): FAKE for name in ("replies", "files", "ids", "calls") for method in ("GET", "PUT", "DELETE")},
+    **{(method, f"/v1/fake/{name}"): FAKE for name in ("replies", "creates", "files", "ids", "calls") for method in ("GET", "PUT", "DELETE")},
     **{("GET", path): OWN for path in ("/v1/capabilities", "/v1/version", "/healthz", "/readyz", "/", "/page/{file}", "/openapi.yaml")},
 }
 
