@@ -182,6 +182,7 @@ ASKS = {
     ("GET", BOX + "/archive"): [ask("GET", BOX + "/archive", "?path=data", want="*" * len(SECRET)), ask("GET", BOX + "/archive", MISSING, want="***")],
     ("PUT", BOX + "/archive"): [ask("PUT", BOX + "/archive", FILE, data=b"no archive")],
     ("GET", BOX + "/files/watch"): [watch],
+    ("GET", BOX + "/changes"): [ask("GET", BOX + "/changes", want="***"), ask("GET", BOX + "/changes", MISSING)],
     ("POST", BOX + "/sessions"): [sessions],
     ("GET", BOX + "/sessions"): [sessions],
     ("GET", BOX + "/sessions/{s}"): [sessions],
