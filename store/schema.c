@@ -58,8 +58,8 @@ static const char *const migrations[] = {
     /* 3 */
     "CREATE INDEX execs_running ON execs(uid, number) WHERE state = 'running';",
     /* 4: shell sessions */
-    "ALTER TABLE execs ADD COLUMN session INTEGER NOT NULL DEFAULT 0;"
-    "CREATE INDEX execs_sessions ON execs(uid, number) WHERE session = number;",
+    ("ALTER TABLE execs ADD COLUMN session INTEGER NOT NULL DEFAULT 0;"
+     "CREATE INDEX execs_sessions ON execs(uid, number) WHERE session = number;"),
 };
 #define SCHEMA_VERSION ((int64_t)ARRAY_LEN(migrations))
 
