@@ -148,6 +148,15 @@ def watch(client, place):
     yield said(client.request("GET", fill(BOX + "/files/watch", place) + MISSING))[1]
 
 
+def changes(client, place):
+    at = fill(BOX + "/changes", place)
+    token = client.get(at)["token"]
+    client.put(place.id, f"data/changed-{NAME}", SECRET.encode())
+    shown = said(client.request("GET", f"{at}?since={token}", 200))[1]
+    assert b"***" in shown
+    yield shown
+
+
 FILE = "?" + path_query(f"data/{NAME}")
 MISSING = "?" + path_query(f"no/{NAME}")
 OWN = "what it shows is of no sandbox"
@@ -182,7 +191,7 @@ ASKS = {
     ("GET", BOX + "/archive"): [ask("GET", BOX + "/archive", "?path=data", want="*" * len(SECRET)), ask("GET", BOX + "/archive", MISSING, want="***")],
     ("PUT", BOX + "/archive"): [ask("PUT", BOX + "/archive", FILE, data=b"no archive")],
     ("GET", BOX + "/files/watch"): [watch],
-    ("GET", BOX + "/changes"): [ask("GET", BOX + "/changes", want="***"), ask("GET", BOX + "/changes", MISSING)],
+    ("GET", BOX + "/changes"): [changes, ask("GET", BOX + "/changes", MISSING)],
     ("POST", BOX + "/sessions"): [sessions],
     ("GET", BOX + "/sessions"): [sessions],
     ("GET", BOX + "/sessions/{s}"): [sessions],
