@@ -451,13 +451,17 @@ static bool is_closing(const struct attached *attached)
            !ws_server_wants(attached->peer);
 }
 
+/* Also of a connection on which nothing else happens: the time to look again stands from the first
+ * step on. */
 static void ping(struct attached *attached, int64_t now)
 {
-    if (now - attached->pinged_ms < PING_MS || attached->closing)
+    if (attached->closing || attached->until_ms)
         return;
-    ws_server_ping(attached->peer);
-    attached->pinged_ms = now;
-    session_look(&attached->session, now + PING_MS);
+    if (now - attached->pinged_ms >= PING_MS) {
+        ws_server_ping(attached->peer);
+        attached->pinged_ms = now;
+    }
+    session_look(&attached->session, attached->pinged_ms + PING_MS);
 }
 
 /* False: it is over. */

@@ -114,6 +114,7 @@ static void setup(void)
     takes = MIB;
     wakes = 0;
     released = ended = false;
+    look_ms = 0;
     session = attached_new(NULL, pipe_ref(records));
     session->fd = pair[1];
 }
@@ -179,6 +180,18 @@ START_TEST(test_who_is_silent_is_let_go)
     ck_assert(step());
     fake_clock_advance(1);
     ck_assert(!step());
+}
+END_TEST
+
+/* Nothing but the time that it asks for wakes it. */
+START_TEST(test_a_connection_without_traffic_is_looked_at)
+{
+    int64_t begun = clock_now_ms();
+    ck_assert(step());
+    ck_assert_int_eq(look_ms, begun + 30000);
+    fake_clock_advance(10000);
+    ck_assert(step());
+    ck_assert_int_eq(look_ms, begun + 30000);
 }
 END_TEST
 
@@ -359,6 +372,7 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {test_who_is_silent_is_let_go,
+                                  test_a_connection_without_traffic_is_looked_at,
                                   test_who_answers_stays,
                                   test_who_is_not_listened_to_stays,
                                   test_the_end_comes_behind_what_is_typed,
