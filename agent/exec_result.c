@@ -13,6 +13,17 @@ static void describe(struct exec *exec, const char *code, int errnum, const char
     (void)snprintf(exec->message, sizeof(exec->message), "%s: %m", what);
 }
 
+/* A report may come from whoever traces a session's supervisor: the stage is any number. */
+static const char *what_failed(enum spawn_stage stage)
+{
+    static const char *const what[] = {[SPAWN_FORK] = "new process",
+                                       [SPAWN_TERMINAL] = "open a terminal",
+                                       [SPAWN_SETUP] = "set up the process"};
+    size_t index = (size_t)stage;
+    bool known = index < sizeof(what) / sizeof(what[0]) && what[index] != NULL;
+    return known ? what[index] : "start the process";
+}
+
 void exec_failed(struct exec *exec, const struct supervisor_report *report)
 {
     int errnum = report->errnum;
@@ -27,10 +38,7 @@ void exec_failed(struct exec *exec, const struct supervisor_report *report)
     } else if (report->stage == SPAWN_WORKDIR) {
         describe(exec, "workdir_not_found", errnum, "workdir");
     } else if (report->stage != SPAWN_EXEC) {
-        static const char *const what[] = {[SPAWN_FORK] = "new process",
-                                           [SPAWN_TERMINAL] = "open a terminal",
-                                           [SPAWN_SETUP] = "set up the process"};
-        describe(exec, "exec_failed", errnum, what[report->stage]);
+        describe(exec, "exec_failed", errnum, what_failed(report->stage));
     } else if (errnum == E2BIG) {
         describe(exec, "argument_too_long", errnum, "exec");
     } else if (report->interpreter) {

@@ -1,3 +1,4 @@
 podsandbox_unit_test(frame USES podsandbox_frame)
 podsandbox_unit_test(entries USES podsandbox_frame)
 podsandbox_unit_test(agent_parts USES podsandbox_agent_parts)
+podsandbox_unit_test(exec_result USES podsandbox_agent_parts)

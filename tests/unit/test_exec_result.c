@@ -1,0 +1,40 @@
+/* What PID 1 makes of reports that programs of the sandbox can write, too: a session's supervisor
+ * may be traced by them. */
+#include <string.h>
+
+#include "agent/exec.h"
+#include "tests/unit/suite.h"
+
+static const char *failure(int stage)
+{
+    static struct exec exec;
+    struct supervisor_report report = {.kind = REPORT_FAILED};
+    exec = (struct exec){.exit_code = -1, .program = "sh"};
+    memcpy(&report.stage, &stage, sizeof(stage));
+    exec_failed(&exec, &report);
+    ck_assert_ptr_nonnull(exec.error);
+    return exec.message;
+}
+
+START_TEST(test_stages_that_there_are)
+{
+    ck_assert_ptr_nonnull(strstr(failure(SPAWN_FORK), "new process: "));
+    ck_assert_ptr_nonnull(strstr(failure(SPAWN_TERMINAL), "open a terminal: "));
+    ck_assert_ptr_nonnull(strstr(failure(SPAWN_SETUP), "set up the process: "));
+    ck_assert_ptr_nonnull(strstr(failure(SPAWN_SESSION), "has ended"));
+}
+END_TEST
+
+START_TEST(test_stages_that_there_are_not)
+{
+    static const int stages[] = {0, SPAWN_SESSION + 1, 1 << 20, INT32_MAX, -1, INT32_MIN};
+    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++)
+        ck_assert_ptr_nonnull(strstr(failure(stages[i]), "start the process: "));
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {test_stages_that_there_are, test_stages_that_there_are_not, NULL};
+    return run_suite("exec_result", tests, NULL, NULL);
+}
