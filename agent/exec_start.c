@@ -362,7 +362,9 @@ static const char *find_session(const struct agent *agent, const struct message 
         return "invalid_field";
     while (session != NULL && (!session->shell.kept || strcmp(session->id, id) != 0))
         session = session->next;
-    if (session == NULL || !session->started || session->exited || session->control.fd < 0)
+    /* Its supervisor may have been killed, and waited for, before its socket ends. */
+    if (session == NULL || !session->started || session->exited || session->control.fd < 0 ||
+        session->supervisor == 0)
         return "session_ended";
     *ret_host = session->supervisor;
     for (const struct exec *exec = agent->execs; exec != NULL; exec = exec->next) {

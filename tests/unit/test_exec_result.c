@@ -33,8 +33,28 @@ START_TEST(test_stages_that_there_are_not)
 }
 END_TEST
 
+/* Its supervisor has been waited for, but somebody else holds the other end of its socket. */
+START_TEST(test_a_session_without_its_supervisor)
+{
+    static struct agent agent;
+    static struct exec session = {.started = true, .shell.kept = true, .id = "1"};
+    struct reply reply;
+    const char *problem = NULL;
+    session.control.fd = 0;
+    agent = (struct agent){.execs = &session};
+    reply_init(&reply);
+    field_put_u64(&reply.fields, TAG_OP, OP_SHELL_RUN);
+    field_put_text(&reply.fields, TAG_SESSION, "1");
+    field_put_text(&reply.fields, TAG_ARG, "true");
+    const struct message message = {.data = reply.room, .len = reply.fields.len};
+    ck_assert_ptr_null(exec_start(&agent, "2", &message, &problem));
+    ck_assert_str_eq(problem, "session_ended");
+}
+END_TEST
+
 int main(void)
 {
-    const TTest *const tests[] = {test_stages_that_there_are, test_stages_that_there_are_not, NULL};
+    const TTest *const tests[] = {test_stages_that_there_are, test_stages_that_there_are_not,
+                                  test_a_session_without_its_supervisor, NULL};
     return run_suite("exec_result", tests, NULL, NULL);
 }
