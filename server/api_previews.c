@@ -178,10 +178,9 @@ static enum verdict command_failed(struct request *request)
     bool known = exec_error(state->exec, &why);
     (void)err_set(
         &err, ERR_SERVICE_FAILED,
-        "the command ended before anything listened on port %lld; see execution %lld%s%s. Its "
-        "output ends with: %s",
+        "the command ended before anything listened on port %lld; see execution %lld%s%s. %s%s",
         (long long)state->want.port, (long long)number, known ? ": " : "", known ? why.msg : "",
-        buf_text(&text));
+        text.len ? "Its output ends with: " : "It wrote nothing.", buf_text(&text));
     return reply_masked_problem(request, &err);
 }
 

@@ -79,7 +79,9 @@ def test_the_same_port_again_replaces_it(client, web):
 def test_a_command_that_ends_is_a_service_error(client, web):
     problem = client.problem("POST", f"/v1/sandboxes/{web}/previews", 502, "service_failed",
                              json={"port": 8000, "command": ["sh", "-c", "echo cannot bind >&2; exit 5"]})
-    assert problem["category"] == "service_error" and "cannot bind" in problem["detail"], problem
+    assert problem["category"] == "service_error" and "Its output ends with: cannot bind" in problem["detail"], problem
+    silent = client.problem("POST", f"/v1/sandboxes/{web}/previews", 502, "service_failed", json={"port": 8000, "command": ["false"]})
+    assert "It wrote nothing" in silent["detail"] and "ends with" not in silent["detail"]
     assert previews(client, web) == []
 
 
