@@ -126,10 +126,7 @@ static void put_end(struct follower *follower)
 {
     struct json *record = NULL;
     struct err err = {0};
-    int rc = follower->exec
-                 ? exec_record(follower->exec, false, &record, &err)
-                 : exec_json(follower->all, follower->uid, follower->number, false, &record, &err);
-    if (rc) {
+    if (follower_record(follower, &record, &err)) {
         follower_cut(follower, &err);
         return;
     }

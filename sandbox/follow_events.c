@@ -145,14 +145,18 @@ bool follow_end_unknown(const struct json *record, struct err *ret_why)
     return true;
 }
 
+int follower_record(struct follower *follower, struct json **ret_record, struct err *err)
+{
+    return follower->exec
+               ? exec_record(follower->exec, false, ret_record, err)
+               : exec_json(follower->all, follower->uid, follower->number, false, ret_record, err);
+}
+
 static void put_end(struct follower *follower)
 {
     struct json *record = NULL;
     struct err err = {0};
-    int rc = follower->exec
-                 ? exec_record(follower->exec, false, &record, &err)
-                 : exec_json(follower->all, follower->uid, follower->number, false, &record, &err);
-    if (rc) {
+    if (follower_record(follower, &record, &err)) {
         put_error(follower, &err);
         return;
     }

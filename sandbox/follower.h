@@ -47,6 +47,9 @@ enum follow_turn {
 enum follow_turn follow_next_event(struct follower *follower, int64_t *ret_again_ms);
 enum follow_turn follow_next_bytes(struct follower *follower, int64_t *ret_again_ms);
 
+/* The execution's record as it is now, without its output. */
+int follower_record(struct follower *follower, struct json **ret_record,
+                    struct err *err) must_check;
 /* How it ended is not known: that is no exit. */
 bool follow_end_unknown(const struct json *record, struct err *ret_why);
 
