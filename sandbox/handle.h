@@ -46,6 +46,8 @@ const char *sandbox_id(const struct sandbox *sandbox);
 const char *sandbox_uid(const struct sandbox *sandbox);
 const char *sandbox_owner(const struct sandbox *sandbox);
 const char *sandbox_workdir(const struct sandbox *sandbox);
+/* Its workdir was an empty directory when it was made; else it is as the image has it. */
+bool sandbox_began_empty(const struct sandbox *sandbox);
 int64_t sandbox_ready_deadline(const struct sandbox *sandbox); /* clock_now_ms */
 struct json *sandbox_json(struct sandbox *sandbox);
 /* Appends the same as text, which is kept while nothing changes; false: OUT is full. */

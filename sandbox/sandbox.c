@@ -253,6 +253,12 @@ const char *sandbox_owner(const struct sandbox *sandbox)
 }
 
 /* The text never changes; the struct around it may, while the sandbox is being adopted. */
+bool sandbox_began_empty(const struct sandbox *sandbox)
+{
+    const char *profile = sandbox->spec.profile;
+    return !profile || strcmp(profile, PROFILE_COMPAT) != 0;
+}
+
 const char *sandbox_workdir(const struct sandbox *sandbox)
 {
     pthread_mutex_lock(&sandbox->all->lock);

@@ -146,15 +146,35 @@ static enum verdict reply_changes(struct request *request)
     return reply_json(request, 200, json);
 }
 
+/* The workdir is an empty directory at first: then all in it has been added. */
+static int since_creation(struct request *request, struct changes *changes, struct err *err)
+{
+    const char *workdir = sandbox_workdir(request_sandbox(request));
+    size_t len = strlen(workdir);
+    bool below = strncmp(changes->path, workdir, len) == 0 &&
+                 (changes->path[len] == '/' || changes->path[len] == '\0');
+    if (!below || strstr(changes->path, "..") || !sandbox_began_empty(request_sandbox(request))) {
+        return err_set(
+            err, ERR_NOT_SUPPORTED,
+            "'since=create' is known of the workdir and below alone; elsewhere ask for a "
+            "token before what is to be looked at");
+    }
+    changes->before = xstrdup("");
+    return 0;
+}
+
 static int find_before(struct request *request, struct changes *changes, struct err *err)
 {
     struct str since;
     if (!request_query(request, "since", &since)) {
         return 0;
     }
-    if (str_is(since, "create") || (since.len > 5 && memcmp(since.ptr, "exec:", 5) == 0)) {
+    if (str_is(since, "create")) {
+        return since_creation(request, changes, err);
+    }
+    if (since.len > 5 && memcmp(since.ptr, "exec:", 5) == 0) {
         return err_set(err, ERR_NOT_SUPPORTED,
-                       "'since' takes a token: ask for one before what is to be looked at");
+                       "'since' takes a token: ask for one before the command is started");
     }
     changes->before =
         snapshots_get(request_app(request)->snapshots, sandbox_uid(request_sandbox(request)),

@@ -32,6 +32,18 @@ def test_added_changed_removed(client, room):
     assert paths(look(client, room, first["token"])) == paths(second)  # any former one
 
 
+def test_since_the_creation(client):
+    """All that is in the workdir has come since; what came and went has not."""
+    id = client.create()["id"]
+    whole = client.get(f"/v1/sandboxes/{id}/changes?since=create")
+    assert paths(whole) == ([], [], [])
+    client.exec(id, "mkdir c; echo 1 > c/f; echo 2 > g; echo 3 > h; rm h")
+    assert paths(client.get(f"/v1/sandboxes/{id}/changes?since=create")) == (["c", "c/f", "g"], [], [])
+    below = look(client, id, "create")
+    assert paths(below) == (["f"], [], []) and paths(look(client, id, below["token"])) == ([], [], [])
+    client.delete(id, expect=(202, 204))
+
+
 def test_a_change_that_hides_itself(client, room):
     """The same size and time of content: the time of status tells."""
     first = look(client, room)
@@ -49,8 +61,8 @@ def test_tokens(client, room):
     token = look(client, room)["token"]
     for since, path in ((token, "c/d"), ("0" * 32, "c"), ("x", "c")):
         client.problem("GET", f"/v1/sandboxes/{room}/changes?path={path}&since={since}", 404, "not_found")
-    for since in ("create", "exec:1"):
-        client.problem("GET", f"/v1/sandboxes/{room}/changes?path=c&since={since}", 422, "not_supported")
+    for since, path in (("exec:1", "c"), ("create", "/tmp"), ("create", "c/../.."), ("create", "/workspaces")):
+        client.problem("GET", f"/v1/sandboxes/{room}/changes?path={path}&since={since}", 422, "not_supported")
     other = client.create()["id"]
     client.exec(other, "mkdir c")
     client.problem("GET", f"/v1/sandboxes/{other}/changes?path=c&since={token}", 404, "not_found")
