@@ -127,7 +127,7 @@ static int refill(struct watcher *watcher, struct err *err)
     size_t got = pipe_read(watcher->raw, space, PIECE);
     buf_grew(&watcher->input, got);
     if (got > 0)
-        return take_input(watcher, err);
+        return take_input(watcher, err) < 0 ? -1 : PUMP_AGAIN;
     if (pipe_state(watcher->raw, &why) == PIPE_OPEN)
         return PUMP_WAIT;
     return put_end(watcher, &why, err);
@@ -140,7 +140,7 @@ static ssize_t watch_read(void *arg, void *data, size_t len, struct err *err)
         if (watcher->over)
             return 0;
         int rc = refill(watcher, err);
-        if (rc < 0)
+        if (rc < 0 && (rc != PUMP_AGAIN || watcher->ready.len == 0))
             return rc;
     }
     size_t take = watcher->ready.len < len ? watcher->ready.len : len;

@@ -254,7 +254,7 @@ static int put_zeros(struct pack *pack, struct err *err)
     if (len > most)
         len = most;
     pack->written += len;
-    return tar_writer_zeros(pack->tar, (size_t)len, err);
+    return tar_writer_zeros(pack->tar, (size_t)len, err) < 0 ? -1 : PUMP_AGAIN;
 }
 
 /* Content that begins behind a gap waits until the gap is written. */
@@ -298,14 +298,14 @@ static int finish(struct pack *pack, struct err *err)
     return put_report(pack, err) < 0 ? -1 : tar_writer_finish(pack->tar, err);
 }
 
-/* 0, -1, or PUMP_WAIT. */
+/* 0, -1, PUMP_WAIT or PUMP_AGAIN. */
 static int refill(struct pack *pack, struct err *err)
 {
     size_t got = pipe_read(pack->raw, pack->input, sizeof(pack->input));
     pack->at = (const uint8_t *)pack->input;
     pack->left = got;
     if (got > 0)
-        return 0;
+        return PUMP_AGAIN;
     switch (pipe_state(pack->raw, err)) {
     case PIPE_OPEN:
         return PUMP_WAIT;
@@ -349,7 +349,7 @@ static ssize_t pack_read(void *arg, void *data, size_t len, struct err *err)
         if (pack->over)
             return 0;
         int rc = step(pack, err);
-        if (rc < 0)
+        if (rc < 0 && (rc != PUMP_AGAIN || pack->out.len == 0))
             return rc;
     }
     size_t take = pack->out.len < len ? pack->out.len : len;

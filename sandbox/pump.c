@@ -101,6 +101,9 @@ static bool fill(struct pump *pump, struct err *err)
     if (got == PUMP_WAIT) {
         return false;
     }
+    if (got == PUMP_AGAIN) {
+        return true;
+    }
     if (got < 0) {
         if (err->code == ERR_NONE) {
             (void)err_set(err, ERR_CANCELLED, "the source broke off");

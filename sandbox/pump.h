@@ -12,9 +12,12 @@
 struct sandboxes;
 
 #define PUMP_WAIT (-2)
+#define PUMP_AGAIN (-3)
 
 struct pump_source {
-    /* Up to LEN bytes: how many, 0 at the end, -1 with ERR set, or PUMP_WAIT: not now. */
+    /* Up to LEN bytes: how many, 0 at the end, -1 with ERR set, or PUMP_WAIT: not now. What takes
+     * in more than a piece without anything to give says PUMP_AGAIN: an agent may send for ever,
+     * and others need the worker. */
     ssize_t (*read)(void *arg, void *data, size_t len, struct err *err);
     /* Fires when a read that said PUMP_WAIT may be tried again. */
     struct event *(*readable)(void *arg);
