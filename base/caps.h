@@ -25,6 +25,7 @@
 #define CAP_ARG 131071  /* one argv element or NAME=value, the kernel's MAX_ARG_STRLEN - 1 */
 #define CAP_ARGS 65536  /* argv elements */
 #define CAP_SESSIONS 32 /* living ones of a sandbox, counted */
+#define CAP_SIGNALS 64  /* of one who is attached, not yet answered by the agent, counted */
 #define CAP_SESSION_TEXT (1 * MIB) /* one command text of a session */
 #define CAP_ENV 1024               /* environment entries */
 #define CAP_LABELS 64

@@ -16,6 +16,8 @@ void attachment_unref(struct attachment *attachment)
 {
     if (atomic_fetch_sub(&attachment->refs, 1) > 1)
         return;
+    for (size_t i = 0; i < CAP_SIGNALS; i++)
+        call_unref(attachment->signals[i]);
     exec_unref(attachment->exec);
     sandbox_unref(attachment->sandbox);
     free(attachment);

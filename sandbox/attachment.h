@@ -43,6 +43,7 @@ struct event *attachment_writable(struct attachment *attachment); /* after a wri
 int attachment_end_input(struct attachment *attachment, bool *ret_done, struct err *err) must_check;
 int attachment_resize(struct attachment *attachment, unsigned columns, unsigned rows,
                       struct err *err) must_check;
+/* One thread at a time. ERR_BUSY: the agent has not taken the last ones yet. */
 int attachment_signal(struct attachment *attachment, int number, bool tree,
                       struct err *err) must_check;
 /* ERR_CONFLICT: it has ended. */

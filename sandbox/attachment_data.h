@@ -1,6 +1,8 @@
 #pragma once
 
+#include "base/caps.h"
 #include "sandbox/attachment.h"
+#include "sandbox/call.h"
 #include "sandbox/exec_data.h"
 #include "sandbox/follower.h"
 
@@ -10,8 +12,9 @@ struct attachment {
     struct sandbox *sandbox;
     struct exec *exec; /* NULL: it has ended and left memory */
     int64_t number;
-    bool joined;            /* counts as one who waits for it */
-    unsigned columns, rows; /* without an exec: its last size; 0: it had no terminal */
+    bool joined;                       /* counts as one who waits for it */
+    unsigned columns, rows;            /* without an exec: its last size; 0: it had no terminal */
+    struct call *signals[CAP_SIGNALS]; /* under way, or answered, or NULL */
     /* the follower's: what has been said */
     bool greeted, said_writer;
     unsigned said_columns, said_rows;

@@ -3,7 +3,6 @@
 
 #include "base/caps.h"
 #include "sandbox/attachment_data.h"
-#include "sandbox/call.h"
 #include "sandbox/exec_parts.h"
 #include "sandbox/fields.h"
 
@@ -209,17 +208,34 @@ int attachment_resize(struct attachment *attachment, unsigned columns, unsigned 
     return exec_resize(attachment->exec, columns, rows, err);
 }
 
+/* NULL: all are under way. */
+static struct call **free_place(struct attachment *attachment)
+{
+    for (size_t i = 0; i < CAP_SIGNALS; i++) {
+        struct call **place = &attachment->signals[i];
+        enum call_state state = *place ? call_state(*place, NULL) : CALL_DONE;
+        if (state == CALL_DONE || state == CALL_FAILED) {
+            call_unref(*place);
+            *place = NULL;
+            return place;
+        }
+    }
+    return NULL;
+}
+
 int attachment_signal(struct attachment *attachment, int number, bool tree, struct err *err)
 {
     struct pipe *typed = NULL;
     if (check_writer(attachment, &typed, err))
         return -1;
+    struct call **place = free_place(attachment);
+    if (!place)
+        return err_set(err, ERR_BUSY, "%d signals are on their way already", CAP_SIGNALS);
     cleanup_free char *id = xasprintf("%lld", (long long)attachment->number);
     struct call *call = call_new(OP_KILL);
     call_put_text(call, TAG_EXEC_ID, id);
     call_put_u64(call, TAG_SIGNAL, (uint64_t)number);
     call_put_u64(call, TAG_SCOPE, tree ? SCOPE_TREE : SCOPE_PROCESS);
-    int rc = call_start(attachment->sandbox, call, err);
-    call_unref(call); /* nobody waits for the answer: an exit tells */
-    return rc;
+    *place = call; /* nobody waits for the answer: an exit tells */
+    return call_start(attachment->sandbox, call, err);
 }
