@@ -194,9 +194,9 @@ static bool visit(struct walk *walk, const char *name)
     return plan->failed == NULL || plan->failed(plan->arg, &entry, errno);
 }
 
-static bool walk_all(struct walk *walk)
+/* What is left at an end that is no good end is freed. */
+static bool walk_all(struct walk *walk, bool good)
 {
-    bool good = true;
     while (good && walk->top != NULL) {
         struct listing *listing = walk->top;
         if (listing->at == listing->count)
@@ -217,5 +217,5 @@ bool walk(const char *root, const struct walk_plan *plan)
     state.plan = plan;
     state.path_len = 0;
     int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd >= 0 && enter(&state, fd) && walk_all(&state);
+    return walk_all(&state, fd >= 0 && enter(&state, fd));
 }
