@@ -58,6 +58,7 @@
 #define CAP_ARCHIVE_ENTRIES 1000000              /* of one */
 #define CAP_ARCHIVE_HEADER (1 * MIB)             /* of it, between two entries */
 #define CAP_ARCHIVE_NOTES 1000                   /* entries that a report names */
+#define CAP_ARCHIVE_NOTE_BYTES (128 * KIB)       /* of their paths, in the report of one down */
 #define CAP_ARCHIVE_UPLOADS 16                   /* at once; each has a thread */
 #define CAP_SNAPSHOT (16 * MIB)                  /* names and times of files, to compare with */
 #define CAP_SNAPSHOTS (64 * MIB)                 /* of them together */

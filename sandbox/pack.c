@@ -39,7 +39,7 @@ struct pack {
     uint64_t apparent; /* bytes of all files, holes too */
 
     struct json *notes; /* of the report */
-    size_t note_count, masked;
+    size_t note_count, note_bytes, masked;
 };
 
 static void pack_free(void *arg)
@@ -64,7 +64,9 @@ static void pack_free(void *arg)
 static void note(struct pack *pack, const char *path, const char *why)
 {
     pack->note_count++;
-    if (pack->note_count > CAP_ARCHIVE_NOTES)
+    pack->note_bytes += strlen(path);
+    /* The report goes out in one piece: as JSON a byte may be six. */
+    if (pack->note_count > CAP_ARCHIVE_NOTES || pack->note_bytes > CAP_ARCHIVE_NOTE_BYTES)
         return;
     struct json *item = json_new_object();
     struct buf encoded = BUF_INIT((size_t)2 * CAP_PATH);
