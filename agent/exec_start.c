@@ -64,18 +64,26 @@ static void supervisor_gone(struct exec *exec)
     exec_release(exec);
 }
 
+/* Its socket, and those of the texts that it had, end now: a session's supervisor may be traced,
+ * and who has copies of its descriptors would keep them open. What it has said is still read. */
 static bool clear_supervisor(struct exec *exec, pid_t pid)
 {
-    while (exec != NULL && exec->supervisor != pid)
-        exec = exec->next;
-    if (exec != NULL)
-        exec->supervisor = 0;
-    return exec != NULL;
+    bool was = false;
+    for (; exec != NULL; exec = exec->next) {
+        bool own = exec->supervisor == pid;
+        if ((own || exec->shell.host == pid) && exec->control.fd >= 0)
+            (void)shutdown(exec->control.fd, SHUT_RDWR); /* fails when it has ended already */
+        if (own)
+            exec->supervisor = 0;
+        was = was || own;
+    }
+    return was;
 }
 
 bool exec_supervisor_reaped(struct agent *agent, pid_t pid)
 {
-    bool was = clear_supervisor(agent->execs, pid) || clear_supervisor(agent->lingering, pid);
+    bool was = clear_supervisor(agent->execs, pid);
+    was = clear_supervisor(agent->lingering, pid) || was;
     exec_kill_done(agent, pid);
     return was;
 }

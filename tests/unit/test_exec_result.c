@@ -1,6 +1,8 @@
 /* What PID 1 makes of reports that programs of the sandbox can write, too: a session's supervisor
  * may be traced by them. */
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "agent/exec.h"
 #include "tests/unit/suite.h"
@@ -52,9 +54,47 @@ START_TEST(test_a_session_without_its_supervisor)
 }
 END_TEST
 
+static void check_ended(const struct exec *exec, int peer)
+{
+    char byte = 'x';
+    ck_assert_int_eq(recv(exec->control.fd, &byte, 1, MSG_DONTWAIT), 1);
+    ck_assert_int_eq(byte, 'r');
+    ck_assert_int_eq(recv(exec->control.fd, &byte, 1, MSG_DONTWAIT), 0);
+    ck_assert_int_eq(send(peer, "r", 1, MSG_NOSIGNAL), -1);
+}
+
+/* As above: then its end, and that of its text, are heard of nevertheless. */
+START_TEST(test_copies_of_its_sockets_keep_nothing_open)
+{
+    static struct agent agent;
+    static struct exec text = {.supervisor = -1, .shell.host = 77};
+    static struct exec session = {.supervisor = 77, .shell.kept = true, .next = &text};
+    int pairs[2][2];
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pairs[i]), 0);
+        ck_assert_int_eq(send(pairs[i][1], "r", 1, 0), 1);
+    }
+    session.control.fd = pairs[0][0];
+    text.control.fd = pairs[1][0];
+    agent = (struct agent){.execs = &session};
+    ck_assert(!exec_supervisor_reaped(&agent, 78));
+    ck_assert_int_eq(send(pairs[0][1], "r", 1, MSG_NOSIGNAL), 1);
+    ck_assert_int_eq(recv(pairs[0][0], &(char){0}, 1, MSG_DONTWAIT), 1);
+    ck_assert(exec_supervisor_reaped(&agent, 77));
+    ck_assert_int_eq(session.supervisor, 0);
+    check_ended(&session, pairs[0][1]);
+    check_ended(&text, pairs[1][1]);
+    for (int i = 0; i < 2; i++) {
+        (void)close(pairs[i][0]);
+        (void)close(pairs[i][1]);
+    }
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {test_stages_that_there_are, test_stages_that_there_are_not,
-                                  test_a_session_without_its_supervisor, NULL};
+                                  test_a_session_without_its_supervisor,
+                                  test_copies_of_its_sockets_keep_nothing_open, NULL};
     return run_suite("exec_result", tests, NULL, NULL);
 }
