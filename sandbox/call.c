@@ -220,7 +220,22 @@ static void wake_space(struct waiter *waiter)
     loop_post(call->sandbox->all->loop, on_space, call);
 }
 
-/* Credits what the reader has taken, and waits for it to take more. */
+/* For it to take more, or to go. False: it has done so since SEEN. */
+static bool wait_for_reader(struct call *call, uint64_t seen)
+{
+    if (call->space_waiting)
+        return true;
+    call->space.wake = wake_space;
+    call->space_waiting = true;
+    call_ref(call);
+    if (event_wait(pipe_writable(call->download), seen, &call->space))
+        return true;
+    call->space_waiting = false;
+    atomic_fetch_sub(&call->refs, 1); /* not the last one: the loop thread has another */
+    return false;
+}
+
+/* Credits what the reader has taken. */
 static void drain(struct call *call)
 {
     struct err why = {0};
@@ -234,19 +249,20 @@ static void drain(struct call *call)
         }
         size_t used = pipe_used(call->download);
         channel_credit(&call->channel, 1, call->received - used);
-        if (used == 0 || call->space_waiting)
-            return;
         /* Who dials says when it wants no more: it need not be asked after every few bytes. */
         if (call->op == OP_DIAL && used < PROTO_WINDOW / 4)
             return;
-        call->space.wake = wake_space;
-        call->space_waiting = true;
-        call_ref(call);
-        if (event_wait(pipe_writable(call->download), seen, &call->space))
+        if (wait_for_reader(call, seen))
             return;
-        call->space_waiting = false;
-        atomic_fetch_sub(&call->refs, 1); /* not the last one: the loop thread has another */
     }
+}
+
+/* Also while the agent sends nothing, the reader may go. */
+static void watch_reader(struct call *call)
+{
+    uint64_t seen = event_count(pipe_writable(call->download));
+    if (pipe_state(call->download, NULL) == PIPE_ABANDONED || !wait_for_reader(call, seen))
+        drain(call);
 }
 
 /* --- the channel's callbacks ------------------------------------------------------------- */
@@ -368,7 +384,11 @@ static void begin(struct call *call)
     if (call->op != OP_WATCH) /* which is ended when the server stops */
         leave_queue(call);
     buf_wipe(&call->request);
+    call_ref(call); /* either may end it */
     pump(call);
+    if (!call->over && call->download && call->op != OP_DIAL)
+        watch_reader(call);
+    call_unref(call);
 }
 
 static void on_timer(struct timer *timer)

@@ -257,6 +257,26 @@ START_TEST(test_reader_leaves)
 }
 END_TEST
 
+/* The agent says nothing, or nothing more. */
+START_TEST(test_reader_leaves_an_empty_pipe)
+{
+    struct pipe *pipe = pipe_new(100000);
+    struct call *call = start_download(pipe);
+    char bytes[10];
+    if (_i > 0) {
+        fake_agent_data(&domain.agent, 1, 1, 0, "abc", 3);
+        ck_assert_uint_eq(pipe_read(pipe, bytes, sizeof(bytes)), 3);
+        fake_domain_run(&domain);
+    }
+    pipe_abandon(pipe, NULL);
+    fake_domain_run(&domain);
+    (void)fake_agent_expect(&domain.agent, 1, FRAME_CANCEL);
+    check_failed(call, ERR_CANCELLED);
+    pipe_unref(pipe);
+    call_unref(call);
+}
+END_TEST
+
 START_TEST(test_cancel)
 {
     struct call *call = call_new(OP_PORT_WAIT);
@@ -351,6 +371,7 @@ int main(void)
     tcase_add_test(tcase, test_download);
     tcase_add_loop_test(tcase, test_incomplete_download, 0, 4);
     tcase_add_test(tcase, test_reader_leaves);
+    tcase_add_loop_test(tcase, test_reader_leaves_an_empty_pipe, 0, 2);
     tcase_add_test(tcase, test_cancel);
     tcase_add_loop_test(tcase, test_waits_for_the_link, 0, 3);
     tcase_add_test(tcase, test_sandbox_ends);
