@@ -65,11 +65,12 @@ static void on_run_order(struct host *host)
         text_stop(host, order.signal == 0 ? order.grace_ms : host->base.grace_ms);
         return;
     }
-    (void)text_signal(host, order.signal);
-    if (order.signal == SIGINT)
-        (void)kill(host->base.main_pid, SIGINT);
-    if (order.signal == SIGINT)
-        text_ask_again(host);
+    if (order.signal != SIGINT) {
+        (void)text_signal(host, order.signal);
+        return;
+    }
+    text_interrupt(host, 0);
+    text_ask_again(host);
 }
 
 /* --- the loop -----------------------------------------------------------------------------------

@@ -45,6 +45,9 @@ void shell_close(int *fd);            /* -1 then */
 void text_begin(struct host *host, const struct supervisor_order *order, const int fds[RUN_FDS]);
 /* Of what it has started, the shell excepted; returns how many there are. */
 size_t text_signal(const struct host *host, int signal);
+/* As Ctrl-C does: to all of it and to the shell, which gives the whole text up; ALSO, if it is not
+ * 0, to all of it after that. */
+void text_interrupt(struct host *host, int also);
 void text_stop(struct host *host, int64_t grace_ms);
 void text_stop_on(struct host *host); /* at run.next_at */
 /* For its end, at run.again_at and after an interrupt, which may have taken the line. */

@@ -211,8 +211,17 @@ static void interrupt(struct host *host)
     (void)kill(host->base.main_pid, SIGCONT);
 }
 
-/* As Ctrl-C does, so that the shell gives the whole text up; and TERM for what ignores that. The
- * shell stands still meanwhile, or it would go on with the next command. */
+/* The shell stands still meanwhile, or it would go on with the next command. */
+void text_interrupt(struct host *host, int also)
+{
+    (void)kill(host->base.main_pid, SIGSTOP);
+    (void)text_signal(host, SIGINT);
+    if (also != 0)
+        (void)text_signal(host, also);
+    interrupt(host);
+}
+
+/* By an interrupt, and TERM for what ignores that. */
 void text_stop(struct host *host, int64_t grace_ms)
 {
     struct run *run = &host->run;
@@ -227,11 +236,7 @@ void text_stop(struct host *host, int64_t grace_ms)
     if (run->stopping)
         return;
     run->stopping = true;
-    (void)kill(host->base.main_pid, SIGSTOP);
-    (void)text_signal(host, SIGINT);
-    if (grace_ms > 0)
-        (void)text_signal(host, SIGTERM);
-    interrupt(host);
+    text_interrupt(host, grace_ms > 0 ? SIGTERM : 0);
 }
 
 void text_ask_again(struct host *host)

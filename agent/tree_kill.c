@@ -134,12 +134,15 @@ static bool is_meant(const struct process *process, const struct tree *tree)
 
 /* Returns how many of them are neither stopped nor dead. A whole group is signalled at once, which
  * no fork in it escapes; one that has a member below the root has no others, for it came from a
- * session that was made there. The group of the head has. */
+ * session that was made there. The group of the head has.
+ *
+ * The youngest first: who reads a pipe is younger than who writes it, and would end well at the end
+ * of its input, so that a shell would see no interrupt and go on. */
 static int signal_all(const struct snapshot *snapshot, const struct tree *tree, int signal)
 {
     int moving = 0;
     pid_t last_group = 0;
-    for (size_t i = 0; i < snapshot->count; i++) {
+    for (size_t i = snapshot->count; i-- > 0;) {
         const struct process *process = &snapshot->list[i];
         if (!is_meant(process, tree))
             continue;
