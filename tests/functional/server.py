@@ -27,6 +27,7 @@ SERVER = BUILD / "server/podsandboxd"
 AGENT = BUILD / "agent/podsandbox-agent"
 WRAPPER = shlex.split(os.environ.get("PODSANDBOX_WRAPPER", ""))
 SOAK = os.environ.get("PODSANDBOX_SOAK") == "1"
+POOL_THREADS = 16  # of a server, that start when they are needed
 SLOW = bool(WRAPPER) or SOAK  # time limits of the harness, never asserted
 REPORTS = re.compile(r"^==\d+==|ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error: |Assertion .* failed|stack smashing", re.M)
 SO_ATTACH_FILTER = 26

@@ -16,6 +16,7 @@ DOCUMENT = yaml.safe_load((Path(__file__).resolve().parents[2] / "openapi.yaml")
 OPERATIONS = [operation for operation in operations(DOCUMENT) if not operation[1].startswith("/v1/fake/")]
 WRONG = {"string": [5, True, ["x"], {"x": 1}], "number": ["5", True, [5], {}, -1], "integer": ["5", True, [5], {}, -1, 1.5, 2**53 + 2],
          "boolean": [1, "true", [True], {}], "array": ["x", 5, True, {"x": "y"}], "object": ["x", 5, True, ["x"]]}
+SESSION = 2  # of the box; its first execution is a command
 # Words without a pattern in the contract: still none may be longer than this. Texts (env, stdin, secrets, an edit) may.
 WORDS = {"image", "workdir", "runtime_class", "network", "to", "cpu", "memory", "storage", "cpu_request", "memory_request"}
 
@@ -26,6 +27,7 @@ def box(cloud):
     client.create("input", ttl=3600)
     client.exec("input", ["true"])
     client.put("input", "x", b"x")
+    assert client.post("/v1/sandboxes/input/sessions", expect=201)["id"] == SESSION
     return "input"
 
 
@@ -34,6 +36,7 @@ def gone(cloud):
     client = cloud.client()
     client.create("gone-one")
     client.exec("gone-one", ["true"])
+    assert client.post("/v1/sandboxes/gone-one/sessions", expect=201)["id"] == SESSION
     client.delete("gone-one")
     return "gone-one"
 
@@ -56,7 +59,7 @@ def json_bodies():
 
 def base(schema):
     """The least that the body must have."""
-    valid = {"cmd": ["true"], "port": 8000, "values": ["value"], "signal": "TERM"}
+    valid = {"cmd": ["true"], "port": 8000, "values": ["value"], "signal": "TERM", "cols": 80, "rows": 24, "command": "true"}
     return {name: valid[name] for name in schema.get("required", [])}
 
 
@@ -120,8 +123,15 @@ def within(names, value):
     return value
 
 
+def target_of(path, box):
+    return path.format(id=box, n=1, port=8000, s=SESSION, file="app.js")
+
+
 def call(client, box, method, path, parameters, query="", **options):
-    target = path.format(id=box, n=1, port=8000)
+    target = target_of(path, box)
+    if path.endswith("/attach"):
+        options["headers"] = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+                              "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="}
     needed = [f"{p['name']}=x" for p in parameters if p["in"] == "query" and p.get("required")]
     return client.request(method, target + "?" + "&".join(needed + ([query] if query else [])), **options)
 
@@ -182,6 +192,8 @@ def test_every_parameter_is_checked(client, box, method, path, parameters):
     for name, schema in known.items():
         others = "&".join(part for part in needed.split("&") if part and not part.startswith(name + "="))
         for value in WRONG_QUERY[types_of(schema)[0]] + (["no-such-word"] if "enum" in schema else []):
+            if value == "-1" and schema.get("minimum", 0) < 0:
+                continue
             refused(f"{others}&{name}={value}".lstrip("&"), name)
         refused(f"{others}&{name}=x&{name}=x".lstrip("&"), name)
 
@@ -201,7 +213,8 @@ def ask(client, box, method, path, parameters, operation):
 
 
 KEPT = {("DELETE", "/v1/sandboxes/{id}"), ("GET", "/v1/sandboxes/{id}/events"), ("GET", "/v1/sandboxes/{id}/execs"),
-        ("GET", "/v1/sandboxes/{id}/execs/{n}"), ("GET", "/v1/sandboxes/{id}/execs/{n}/output")}
+        ("GET", "/v1/sandboxes/{id}/execs/{n}"), ("GET", "/v1/sandboxes/{id}/execs/{n}/output"),
+        ("GET", "/v1/sandboxes/{id}/sessions"), ("GET", "/v1/sandboxes/{id}/sessions/{s}")}
 
 
 @pytest.mark.parametrize("method, path, parameters, operation", [pytest.param(*route, id=f"{route[0]} {route[1]}")
@@ -223,7 +236,7 @@ def test_unknown_is_404_and_removed_is_410(client, gone, method, path, parameter
 def test_a_wrong_method_is_405_and_the_right_ones_are_listed(client, box, path):
     has = {method.upper() for method in DOCUMENT["paths"][path] if method in METHODS}
     for method in {"GET", "PUT", "POST", "PATCH", "DELETE"} - has:
-        problem = client.problem(method, path.format(id=box, n=1, port=8000), 405, "method_not_allowed")
+        problem = client.problem(method, target_of(path, box), 405, "method_not_allowed")
         allowed = set(re.split(r",\s*", problem["headers"]["Allow"]))
         assert allowed - {"HEAD"} == has, (method, problem["headers"]["Allow"])
 
@@ -258,4 +271,5 @@ def test_nothing_half_created_is_left_behind(client, api, box):
     assert [pod["metadata"]["name"] for pod in api.all("pods", "podsandbox.dev/sandbox-id")] == ["sandbox-input"]
     for kind in ("services", "ingresses", "networkpolicies"):
         assert api.all(kind, "podsandbox.dev/sandbox-id") == []
+    client.request("DELETE", f"/v1/sandboxes/{box}/sessions/{SESSION}", (200, 204))
     assert client.sandbox(box)["running_execs"] == 0 and client.get(f"/v1/sandboxes/{box}/previews")["items"] == []
