@@ -178,6 +178,14 @@ def curl(*args, stdin=None):
     return int(status), body
 
 
+def answers(client, path="/readyz"):
+    """A Service leads to a pod some time after that is ready."""
+    try:
+        return client.request("GET", path, timeout=5).status_code == 200
+    except requests.RequestException:
+        return False
+
+
 def through_ingress(host, path="/", **options):
     """What a browser gets at that host name. Its name server would say where the controller is; here we do."""
     session = requests.Session()

@@ -7,7 +7,7 @@ import tempfile
 import pytest
 
 from chart import CHART, flags, helm, secret_of
-from cluster import DOMAIN, INGRESS, SMALL, TEST_LABEL, apply, curl, foreign_pod, get, kubectl, namespace, wait_for_page
+from cluster import DOMAIN, INGRESS, SMALL, TEST_LABEL, answers, apply, curl, foreign_pod, get, kubectl, namespace, wait_for_page
 from server import Client, wait_until
 
 RELEASE = "box"
@@ -42,7 +42,7 @@ class Installation:
     def client(self):
         address = get("service", NAME, "-n", self.space)["spec"]["clusterIP"]
         client = Client(f"http://{address}", secret_of(NAME, self.space)["admin-key"], image=BUSYBOX)
-        wait_until(lambda: client.request("GET", "/readyz").status_code == 200, 30, "the server")
+        wait_until(lambda: answers(client), 30, "the Service leading to the server")
         return client
 
     def server_pods(self):

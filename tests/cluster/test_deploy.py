@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from chart import ROOT
-from cluster import PREFIX, SMALL, TEST_LABEL, apply, get, kubectl
+from cluster import PREFIX, SMALL, TEST_LABEL, answers, apply, get, kubectl
 from server import Client, wait_until
 
 UP, DOWN, CHECK = (ROOT / "deploy" / name for name in ("kind/up", "kind/down", "gvisor/check"))
@@ -34,6 +34,7 @@ def test_what_kind_up_installs(clean_cluster, tmp_path):
         key = re.findall(r"export KEY=(\S+)", said)[-1]
         address = get("nodes")[0]["status"]["addresses"][0]["address"]
         client = Client(f"http://{address}:{NODE_PORT}", key, image="localhost/busybox:1")
+        wait_until(lambda: answers(client), 30, "the port of the node leading to the server")
         assert client.create("first")["image"] == "localhost/busybox:1"
         assert client.exec("first", ["id", "-u"])["stdout"] == "1000\n"
         client.put("first", "index.html", b"<h1>here</h1>")
@@ -41,7 +42,7 @@ def test_what_kind_up_installs(clean_cluster, tmp_path):
         page = Client(client.base).request("GET", "/", headers={"Host": "first.localhost"})
         assert (page.status_code, page.text) == (200, "<h1>here</h1>")
         assert f"export KEY={key}" in run(UP, "--here", "--values", values)
-        wait_until(lambda: client.request("GET", "/readyz").status_code == 200, 30, "the server")
+        wait_until(lambda: answers(client), 30, "the server")
         assert client.wait_state("first", "running") and client.exec("first", ["true"])["exit_code"] == 0
     finally:
         run(DOWN, "--here")

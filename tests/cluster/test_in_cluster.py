@@ -7,10 +7,9 @@ import secrets
 import subprocess
 
 import pytest
-import requests
 import yaml
 
-from cluster import (DOMAIN, HERE, TEST_LABEL, ClusterServer, apply, foreign_pod, get, kubectl, namespace, objects_of,
+from cluster import (DOMAIN, HERE, TEST_LABEL, ClusterServer, answers, apply, foreign_pod, get, kubectl, namespace, objects_of,
                      wait_for_page)
 from server import SERVER, Client, wait_until
 
@@ -53,13 +52,6 @@ def make_secret(space, directory, key):
     (directory / "seal.key").write_text(secrets.token_hex(32))
     kubectl("create", "secret", "generic", "podsandboxd", "-n", space,
             *(f"--from-file={name}={directory / name}" for name in ("api-keys", "seal.key")))
-
-
-def answers(client, path):
-    try:
-        return client.request("GET", path, timeout=5).status_code == 200
-    except requests.RequestException:
-        return False
 
 
 @pytest.fixture(scope="module")
