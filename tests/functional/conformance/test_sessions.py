@@ -84,7 +84,7 @@ def test_a_session_begins_and_ends(client, box, shell):
     ended = session.get()
     assert ended["state"] == "ended" and ended["ended"] is not None
     session.problem("true", 409, "session_ended")
-    assert ended in client.get(f"/v1/sandboxes/{box}/sessions")["items"]
+    wait_until(lambda: session.get() in client.get(f"/v1/sandboxes/{box}/sessions")["items"], what="the list telling the same")
 
 
 def test_what_is_no_session(client, box):
