@@ -141,7 +141,8 @@ def test_what_it_cannot_do_is_refused(client):
 def test_a_command_survives_the_server(server, client):
     client.create("survives")
     client.exec("survives", "mkfifo /tmp/fifo")
-    number = client.start("survives", "read go < /tmp/fifo; echo $go; exit 7")["id"]
+    number = client.start("survives", "echo up; read go < /tmp/fifo; echo $go; exit 7")["id"]
+    wait_until(lambda: client.get(f"/v1/sandboxes/survives/execs/{number}")["stdout"] == "up\n", what="the agent having it")
     pid = server.agent_pid("survives")
     server.kill()
     os.kill(pid, 0)
@@ -149,7 +150,7 @@ def test_a_command_survives_the_server(server, client):
     assert server.agent_pid("survives") == pid
     assert client.exec("survives", "echo went > /tmp/fifo")["exit_code"] == 0
     record = client.exec_wait("survives", number)
-    assert (record["exit_code"], client.output("survives", number).content) == (7, b"went\n")
+    assert (record["exit_code"], client.output("survives", number).content) == (7, b"up\nwent\n")
     client.delete("survives")
 
 

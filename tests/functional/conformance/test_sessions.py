@@ -503,6 +503,7 @@ def test_a_session_outlives_the_server(client, server):
     idle.run("cd /tmp; kept=9")
     session.run("kept=8")
     number = session.run("echo before; while [ ! -e go ]; do sleep 0.05; done; echo after; cd /tmp", 202, detach=True)["id"]
+    wait_until(lambda: client.get(f"/v1/sandboxes/{box}/execs/{number}")["stdout"] == "before\n", what="the text running")
     server.kill()
     server.start()
     assert client.get(f"/v1/sandboxes/{box}/sessions/{session.id}")["state"] == "busy"
