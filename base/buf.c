@@ -116,6 +116,16 @@ void buf_consume(struct buf *buf, size_t len)
     buf->ptr[buf->len] = '\0';
 }
 
+size_t buf_take_front(struct buf *buf, void *data, size_t len)
+{
+    size_t take = buf->len < len ? buf->len : len;
+
+    if (take > 0)
+        memcpy(data, buf->ptr, take);
+    buf_consume(buf, take);
+    return take;
+}
+
 const char *buf_text(const struct buf *buf)
 {
     return buf->ptr ? buf->ptr : "";

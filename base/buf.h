@@ -39,6 +39,8 @@ void buf_grew(struct buf *buf, size_t len);
 
 /* Drops LEN bytes from the front. */
 void buf_consume(struct buf *buf, size_t len);
+/* Moves up to LEN bytes from its front to DATA; how many. */
+size_t buf_take_front(struct buf *buf, void *data, size_t len);
 
 /* The contents, "" when empty; borrowed. */
 const char *buf_text(const struct buf *buf);

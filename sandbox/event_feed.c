@@ -157,10 +157,7 @@ static ssize_t feed_read(void *arg, void *data, size_t len, struct err *err)
         if (rc < 0)
             return rc;
     }
-    size_t take = feed->ready.len < len ? feed->ready.len : len;
-    memcpy(data, feed->ready.ptr, take);
-    buf_consume(&feed->ready, take);
-    return (ssize_t)take;
+    return (ssize_t)buf_take_front(&feed->ready, data, len);
 }
 
 static struct event *feed_awake(void *arg)

@@ -143,10 +143,7 @@ static ssize_t watch_read(void *arg, void *data, size_t len, struct err *err)
         if (rc < 0 && (rc != PUMP_AGAIN || watcher->ready.len == 0))
             return rc;
     }
-    size_t take = watcher->ready.len < len ? watcher->ready.len : len;
-    memcpy(data, watcher->ready.ptr, take);
-    buf_consume(&watcher->ready, take);
-    return (ssize_t)take;
+    return (ssize_t)buf_take_front(&watcher->ready, data, len);
 }
 
 static struct event *watch_event(void *arg)

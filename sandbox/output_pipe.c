@@ -21,10 +21,7 @@ struct output_source {
 
 static ssize_t give_first(struct output_source *source, void *data, size_t len)
 {
-    size_t take = source->first.len < len ? source->first.len : len;
-    memcpy(data, source->first.ptr, take);
-    buf_consume(&source->first, take);
-    return (ssize_t)take;
+    return (ssize_t)buf_take_front(&source->first, data, len);
 }
 
 static ssize_t read_output(void *arg, void *data, size_t len, struct err *err)

@@ -354,10 +354,7 @@ static ssize_t pack_read(void *arg, void *data, size_t len, struct err *err)
         if (rc < 0 && (rc != PUMP_AGAIN || pack->out.len == 0))
             return rc;
     }
-    size_t take = pack->out.len < len ? pack->out.len : len;
-    memcpy(data, pack->out.ptr, take);
-    buf_consume(&pack->out, take);
-    return (ssize_t)take;
+    return (ssize_t)buf_take_front(&pack->out, data, len);
 }
 
 static struct event *pack_event(void *arg)

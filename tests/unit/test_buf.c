@@ -280,6 +280,22 @@ START_TEST(test_fd_cleanup_keeps_errno)
 }
 END_TEST
 
+START_TEST(test_take_front)
+{
+    char data[8] = "";
+    cleanup_buf struct buf buf = BUF_INIT(64);
+    ck_assert_uint_eq(buf_take_front(&buf, data, sizeof(data)), 0);
+    ck_assert(buf_append_str(&buf, "one two"));
+    ck_assert_uint_eq(buf_take_front(&buf, data, 0), 0);
+    ck_assert_uint_eq(buf_take_front(&buf, data, 4), 4);
+    ck_assert_mem_eq(data, "one ", 4);
+    ck_assert_str_eq(buf_text(&buf), "two");
+    ck_assert_uint_eq(buf_take_front(&buf, data, sizeof(data)), 3);
+    ck_assert_mem_eq(data, "two", 3);
+    ck_assert_uint_eq(buf.len, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("buf");
@@ -289,6 +305,7 @@ int main(void)
     tcase_add_test(tcase, test_growth);
     tcase_add_test(tcase, test_printf);
     tcase_add_test(tcase, test_reserve_consume_take);
+    tcase_add_test(tcase, test_take_front);
     tcase_add_test(tcase, test_url_segments);
     tcase_add_test(tcase, test_url_query);
     tcase_add_test(tcase, test_url_decode);
