@@ -56,6 +56,9 @@ struct exec_body {
         .name = "disconnect_grace", .decode = json_decode_seconds,                                 \
         .offset = BODY(disconnect_grace_ms), .min = 0, .max = INT64_C(3600) * 1000                 \
     }
+#define SHARED_FIELDS                                                                              \
+    STDIN_FIELD, ENCODING_FIELD, TIMEOUT_FIELD, OUTPUT_FIELD, DETACH_FIELD, DISCONNECT_FIELD,      \
+        GRACE_FIELD
 
 static const struct json_field exec_fields[] = {
     {.name = "cmd",
@@ -77,13 +80,7 @@ static const struct json_field exec_fields[] = {
      .min = 1,
      .max = UINT16_MAX},
     {.name = "rows", .decode = json_decode_int, .offset = BODY(rows), .min = 1, .max = UINT16_MAX},
-    STDIN_FIELD,
-    ENCODING_FIELD,
-    TIMEOUT_FIELD,
-    OUTPUT_FIELD,
-    DETACH_FIELD,
-    DISCONNECT_FIELD,
-    GRACE_FIELD,
+    SHARED_FIELDS,
     JSON_FIELDS_END,
 };
 
@@ -93,13 +90,7 @@ static const struct json_field text_fields[] = {
      .offset = BODY(command),
      .required = true,
      .max = CAP_SESSION_TEXT},
-    STDIN_FIELD,
-    ENCODING_FIELD,
-    TIMEOUT_FIELD,
-    OUTPUT_FIELD,
-    DETACH_FIELD,
-    DISCONNECT_FIELD,
-    GRACE_FIELD,
+    SHARED_FIELDS,
     JSON_FIELDS_END,
 };
 
