@@ -35,10 +35,8 @@ def clean_cluster():
 def ended(server):
     """It must end well, and what it made goes."""
     try:
-        server.stop()
+        server.end()
     finally:
-        if server.process and server.process.poll() is None:
-            server.kill()
         server.sweep()
 
 

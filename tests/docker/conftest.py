@@ -24,10 +24,8 @@ def address():
 
 def end(server):
     try:
-        server.stop()
+        server.end()
     finally:
-        if server.process and server.process.poll() is None:
-            server.kill()
         server.end_boxes()
 
 

@@ -297,6 +297,14 @@ class Server:
         except requests.RequestException:
             return None
 
+    def end(self):
+        """It must end well, and not run afterwards in any case."""
+        try:
+            self.stop()
+        finally:
+            if self.process and self.process.poll() is None:
+                self.kill()
+
     def revive(self):
         """After a test that was to leave it running."""
         code = self.process.poll()

@@ -17,10 +17,8 @@ OPTIONS = ("--reap-every", "1")
 
 def ended(engine, server):
     try:
-        server.stop()
+        server.end()
     finally:
-        if server.process and server.process.poll() is None:
-            server.kill()
         engine.close()
 
 

@@ -19,15 +19,6 @@ from server import ROOT, Server
 DOMAIN = "127.0.0.1.nip.io"
 
 
-def end(server):
-    """It must end well."""
-    try:
-        server.stop()
-    finally:
-        if server.process and server.process.poll() is None:
-            server.kill()
-
-
 class Kubernetes:
     """On the fake API server, whose pods are real agents on this machine."""
 
@@ -47,7 +38,7 @@ class Kubernetes:
     @staticmethod
     def end(server):
         try:
-            end(server)
+            server.end()
         finally:
             server.api.close()
 
@@ -92,7 +83,7 @@ class Local:
     @staticmethod
     def end(server):
         try:
-            end(server)
+            server.end()
         finally:
             server.end_boxes()
 
@@ -130,7 +121,7 @@ class Cluster:
     @staticmethod
     def end(server):
         try:
-            end(server)
+            server.end()
         finally:
             server.sweep()
 
@@ -165,7 +156,7 @@ class Docker:
     @staticmethod
     def end(server):
         try:
-            end(server)
+            server.end()
         finally:
             server.end_boxes()
 
@@ -184,7 +175,7 @@ class Fake:
     def server(directory, _, options=(), keys=None):
         return FakeServer(directory, options, keys)
 
-    end = staticmethod(end)
+    end = staticmethod(Server.end)
 
 
 ALL = {driver.name: driver for driver in (Kubernetes, Local, Fake, Cluster, Docker)}
